@@ -29,33 +29,43 @@ FrameWrench = tuple[str, Array, str]
 class _Call:
     """Checked arguments as rows, and results turned back."""
 
-    def __init__(self, model: Model, **arguments: Array) -> None:
-        self.model = model
-        arrays = {k: np.asarray(v) for k, v in arguments.items()}
-        self.single = all(v.ndim == 1 for v in arrays.values())
-        self.rows: dict[str, Any] = {}
-        for name, v in arrays.items():
-            expected = model.nq if name == "q" else model.nv
-            if v.ndim not in (1, 2) or v.shape[-1] != expected:
-                size = "nq" if name == "q" else "nv"
-                raise ValueError(f"{name} has shape {v.shape}; expected ({size} = {expected},) or (N, {expected})")
-            self.rows[name] = np.atleast_2d(v if v.dtype.kind == "c" else v.astype(float)).T
-        sizes = {r.shape[1] for r in self.rows.values()} - {1}
-        if len(sizes) > 1:
-            raise ValueError(f"batches of different sizes {sorted(sizes)}")
-        n = sizes.pop() if sizes else 1
-        self.rows = {k: np.broadcast_to(r, (len(r), n)) for k, r in self.rows.items()}
+    def __init__(self, model: Model, wrenches: Sequence[FrameWrench] = (), **arguments: Array) -> None:
+        if any(isinstance(given, str) or len(given) != 3 for given in wrenches):
+            raise ValueError("wrenches are a list of (frame, wrench, reference)")
+        self.model, self.wrenches = model, [(frame, reference) for frame, _, reference in wrenches]
+        sizes = {name: ("nq", model.nq) if name == "q" else ("nv", model.nv) for name in arguments}
+        arrays = [_checked(name, value, *sizes[name]) for name, value in arguments.items()]
+        arrays += [_checked(f"the wrench on {frame!r}", w, "[force; moment]", 6) for frame, w, _ in wrenches]
+        self.single = all(v.ndim == 1 for v in arrays)
+        rows = [np.atleast_2d(v).T for v in arrays]
+        batches = {r.shape[1] for r in rows} - {1}
+        if len(batches) > 1:
+            raise ValueError(f"batches of different sizes {sorted(batches)}")
+        n = batches.pop() if batches else 1
+        rows = [np.broadcast_to(r, (len(r), n)) for r in rows]
+        self.rows: dict[str, Any] = dict(zip(arguments, rows, strict=False))
+        self._forces = rows[len(arguments) :]
 
-    def forces(self, wrenches: Sequence[FrameWrench]) -> Any:
-        if not wrenches:
+    def forces(self) -> Any:
+        """The wrenches as forces on the bodies."""
+        if not self.wrenches:
             return None
-        listed = [Wrench(self.model.frame_id(f), np.atleast_2d(w).T, r) for f, w, r in wrenches]
+        told = zip(self.wrenches, self._forces, strict=True)
+        listed = [Wrench(self.model.frame_id(frame), w, reference) for (frame, reference), w in told]
         return body_forces(self.model, self.rows["q"], listed)
 
     def out(self, result: Any) -> Array:
         """Rows (..., N) as (N, ...)."""
         array = np.ascontiguousarray(np.moveaxis(np.asarray(result), -1, 0))
         return array[0] if self.single else array
+
+
+def _checked(name: str, value: Array, size: str, expected: int) -> Array:
+    """An array of numbers, (expected,) or (N, expected). Raises ValueError for others."""
+    array = np.asarray(value)
+    if array.ndim not in (1, 2) or array.shape[-1] != expected:
+        raise ValueError(f"{name} has shape {array.shape}; expected ({size} = {expected},) or (N, {expected})")
+    return array if array.dtype.kind == "c" else array.astype(float)
 
 
 def inverse_dynamics(model: Model, q: Array, v: Array, a: Array, wrenches: Sequence[FrameWrench] = ()) -> Array:
@@ -66,8 +76,8 @@ def inverse_dynamics(model: Model, q: Array, v: Array, a: Array, wrenches: Seque
     >>> to.inverse_dynamics(pendulum, [-0.5 * 3.14159265, 0.0], [0.0, 0.0], [0.0, 0.0]).round(3)
     array([-19.62 ,  -4.905])
     """
-    c = _Call(model, q=q, v=v, a=a)
-    return c.out(rnea(model, **c.rows, f_ext=c.forces(wrenches)))
+    c = _Call(model, wrenches, q=q, v=v, a=a)
+    return c.out(rnea(model, **c.rows, f_ext=c.forces()))
 
 
 def forward_dynamics(model: Model, q: Array, v: Array, tau: Array, wrenches: Sequence[FrameWrench] = ()) -> Array:
@@ -79,8 +89,8 @@ def forward_dynamics(model: Model, q: Array, v: Array, tau: Array, wrenches: Seq
     >>> np.allclose(to.inverse_dynamics(rods, q, v, a), tau)
     True
     """
-    c = _Call(model, q=q, v=v, tau=tau)
-    return c.out(aba(model, **c.rows, f_ext=c.forces(wrenches)))
+    c = _Call(model, wrenches, q=q, v=v, tau=tau)
+    return c.out(aba(model, **c.rows, f_ext=c.forces()))
 
 
 def nonlinear_effects(model: Model, q: Array, v: Array) -> Array:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -59,6 +60,8 @@ def show(solution: str, plot: str | None, animate: bool, geometry: bool) -> None
             _draw_geometry(model, results_folder(Path(plot), option="--plot"))
         elif plot is not None:
             warn(["--plot draws solutions; with --geometry it draws the shapes of a robot"])
+        if animate:
+            warn(["--animate shows the motion of a solution"])
         return
     if geometry:
         fail("--geometry is for a robot; `trajopt view --geometry` draws a solution by these shapes")
@@ -82,7 +85,7 @@ def show(solution: str, plot: str | None, animate: bool, geometry: bool) -> None
 def _draw_geometry(model: Model, folder: Path) -> None:
     from experiments.plots.robot_picture import draw_shapes
 
-    name = f"{model.name}_geometry.png"
+    name = re.sub(r"[^\w.-]+", "_", f"{model.name}_geometry.png")  # robots are called anything
     warn(draw_shapes(folder / name, model))
     click.echo(f"written to {folder}: {name}")
 

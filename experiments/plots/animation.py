@@ -136,7 +136,7 @@ def scene_of(solution: Solution, task: Task) -> dict[str, Any]:
     points = positions(model, figure.places, solution.xs[shown, : model.nq]) @ upright.T
     forces = _forces(solution, task, figure.ends, shown, upright)
     touching = _touching(solution, task, shown)
-    trail = model.nb * 0 if model.floating_base else figure.ends.get(task.frame or "", len(figure.places) - 1)
+    trail = 0 if model.floating_base else figure.ends.get(task.frame or "", len(figure.places) - 1)
     return {
         "times": _rounded(solution.times[shown]),
         "points": _rounded(points.reshape(len(shown), -1)),

@@ -48,8 +48,8 @@ def draw_shapes(path: Path, model: Model) -> tuple[str, ...]:
     other, in its neutral posture or as near to it as its limits let it be; returns sentences about meshes that were not found."""
     from PIL import Image
 
-    q = model.neutral() if model.floating_base else np.clip(model.neutral(), model.q_lower, model.q_upper)
-    motion = Motion(model.name, model, np.zeros(1), np.asarray(q, float)[None])
+    q = np.clip(model.neutral(), model.q_lower, model.q_upper)
+    motion = Motion(model.name, model, np.zeros(1), q[None])
     kinds: tuple[Geometry, ...] = get_args(Geometry)
     studios = [Studio([motion], geometry=kind, width=WIDTH) for kind in kinds]
     images = [

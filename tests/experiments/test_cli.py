@@ -578,6 +578,21 @@ def test_show_draws_the_shapes_of_a_robot(tmp_path):
     assert "is for a robot" in refused("show", picture, "--geometry")
 
 
+def test_shapes_are_drawn_whatever_a_robot_is_called(tmp_path):
+    urdf, folder = tmp_path / "arm.urdf", tmp_path / "drawn"
+    inertial = '<inertial><mass value="1"/><inertia ixx="1" ixy="0" ixz="0" iyy="1" iyz="0" izz="1"/></inertial>'
+    joint = '<joint name="turn" type="continuous"><parent link="base"/><child link="arm"/><axis xyz="0 0 1"/></joint>'
+    text = f'<robot name="lab/arm 2"><link name="base"/><link name="arm">{inertial}</link>{joint}</robot>'
+    urdf.write_text(text)
+    assert "lab/arm 2 has no shapes" in refused("show", urdf, "--geometry", "--plot", folder)
+    ball = '<visual><geometry><sphere radius="0.1"/></geometry></visual>'
+    urdf.write_text(text.replace("</inertial>", f"</inertial>{ball}{ball.replace('visual', 'collision')}"))
+    result = run("show", urdf, "--geometry", "--plot", folder, "--animate")
+    assert result.exit_code == SOLVED, result.output
+    assert [path.name for path in folder.iterdir()] == ["lab_arm_2_geometry.png"]
+    assert "--animate shows the motion of a solution" in result.output
+
+
 def test_ctrl_c_before_the_first_iteration_says_that_nothing_is_saved(config, out, monkeypatch):
     def stopped(_):
         raise KeyboardInterrupt

@@ -86,13 +86,22 @@ class MeshCheck:
 
     # -- a motion -------------------------------------------------------------------------------------------------------
     def along(self, qs: Array, times: Array) -> LeastDistance:
-        """The least distance along configurations (M, nq) at times (M,) [s]; nothing to check: infinite."""
+        """The least distance along configurations (M, nq) at times (M,) [s]; nothing to check: infinite.
+
+        Raises ValueError for configurations that are not finite.
+        """
         return self.below(qs, times, -np.inf)[0]
 
     def below(self, qs: Array, times: Array, asked: float) -> tuple[LeastDistance, Array]:
-        """The least distance along a motion, and (M,) that of each time where it is below ``asked`` [m], infinite elsewhere."""
-        if not len(self.pairs):
+        """The least distance along a motion, and (M,) that of each time where it is below ``asked`` [m], infinite elsewhere.
+
+        Raises ValueError for configurations that are not finite.
+        """
+        if not len(self.pairs) or not len(qs):
             return LeastDistance(np.inf, "", "", 0.0), np.full(len(qs), np.inf)
+        finite = np.isfinite(qs).all(axis=1)
+        if not finite.all():  # bounds by numbers that are none would pass the rest of the motion too
+            raise ValueError(f"the configuration at {times[finite.argmin()]:.3f} s is not finite: it has no distances")
         at = self._places(qs, times)
         found = least_distance(self._bounds(at), BLOCK, len(qs), self._looks(at), asked)
         i, o = self.pairs[found.pair]
@@ -101,7 +110,7 @@ class MeshCheck:
 
     def is_clear(self, qs: Array) -> bool:
         """Whether nothing touches at configurations (M, nq) along a path, where the scene begins, and all is finite."""
-        if not len(self.pairs):
+        if not len(self.pairs) or not len(qs):
             return True
         if not np.isfinite(qs).all():
             return False

@@ -48,6 +48,8 @@ class Part(NamedTuple):
         return cls(placed.link, frame.body, R, p, geometry, hull, center, radius, 0.5 * (high - low))
 
 
+MOST = 4
+"""Robots with what they carry whose parts are kept for each model, the latest ones: shapes may be read anew for every scene."""
 _parts: WeakKeyDictionary[Model, dict[tuple[int, ...], tuple[tuple[PlacedShape, ...], list[Part]]]] = (
     WeakKeyDictionary()
 )
@@ -57,9 +59,11 @@ def parts_of(model: Model, shapes: Iterable[PlacedShape]) -> list[Part]:
     """The parts of placed shapes, kept for the next that asks about the same ones."""
     shapes = tuple(shapes)
     known, key = _parts.setdefault(model, {}), tuple(map(id, shapes))
-    if key not in known:
-        known[key] = shapes, [Part.of(model, placed) for placed in shapes]
-    return known[key][1]
+    found = known.pop(key, None) or (shapes, [Part.of(model, placed) for placed in shapes])
+    known[key] = found
+    for oldest in list(known)[:-MOST]:
+        known.pop(oldest, None)  # another thread may have been faster
+    return found[1]
 
 
 class Ball(NamedTuple):

@@ -13,9 +13,11 @@ from dynamics_backends.scalar import Rows
 
 
 def body_poses(model: Model, qs: Array) -> Poses:
-    """Where the bodies of a model are at configurations (M, nq)."""
+    """Where the bodies of a model are at configurations (M, nq). Raises ValueError for those of another size."""
     qs = np.atleast_2d(qs)
     M, nb = len(qs), model.nb
+    if qs.shape != (M, model.nq):  # compiled loops would read beyond the end
+        raise ValueError(f"configurations of {model.name} are (M, {model.nq}), not {qs.shape}")
     still = np.broadcast_to(np.eye(3), (M, 3, 3)), np.zeros((M, 3))
     if not nb:
         return {-1: still}

@@ -26,7 +26,7 @@ class Guess(NamedTuple):
 
 
 def constant_guess(ocp: OCP, u: Array | float = 0.0) -> Guess:
-    """x0 at every knot, with the controls u: a number, (nu,) or (N, nu).
+    """x0 at every knot, with the controls u: a number, (nu,) or (N, nu). Raises ValueError for controls of another shape.
 
     >>> import trajopt as to
     >>> system = to.FunctionMap(lambda x, u, t, p: [u[0]], 1, 1)
@@ -38,22 +38,33 @@ def constant_guess(ocp: OCP, u: Array | float = 0.0) -> Guess:
 
 
 def quasi_static_guess(ocp: OCP, controls: Callable[[Array], Array], xs: Array | None = None) -> Guess:
-    """The controls that hold each state: ``controls(xs[:-1])`` maps (N, nx) to (N, nu); xs (N + 1, nx), default x0."""
-    xs = np.tile(ocp.x0, (ocp.horizon + 1, 1)) if xs is None else np.array(xs, dtype=float)
+    """The controls that hold each state: ``controls(xs[:-1])`` maps (N, nx) to (N, nu); xs (N + 1, nx), default x0.
+
+    Raises ValueError for states or controls of another shape.
+    """
+    knots = ocp.horizon + 1, ocp.manifold.nx
+    xs = np.tile(ocp.x0, (ocp.horizon + 1, 1)) if xs is None else _of_shape("xs", xs, "(N + 1, nx)", knots)
     return Guess(xs, _controls(ocp, controls(xs[:-1])))
 
 
 def interpolated_guess(ocp: OCP, x_goal: Array, u: Array | float = 0.0) -> Guess:
-    """States on the geodesic from x0 to x_goal (nx,), in proportion to time; controls u as in :func:`constant_guess`."""
+    """States on the geodesic from x0 to x_goal (nx,), in proportion to time; controls u as in :func:`constant_guess`.
+
+    Raises ValueError for a goal or controls of another shape.
+    """
     share = ocp.times[:, None] / ocp.times[-1]
-    return Guess(_geodesic(ocp, ocp.x0[None], np.asarray(x_goal, dtype=float)[None], share), _controls(ocp, u))
+    goal = _of_shape("x_goal", x_goal, "(nx,)", (ocp.manifold.nx,))
+    return Guess(_geodesic(ocp, ocp.x0[None], goal[None], share), _controls(ocp, u))
 
 
 def feedback_guess(ocp: OCP, K: Array, u: Array | float = 0.0) -> Guess:
-    """The motion under u + K (x (-) x0), within the bounds on u; K (nu, ndx), or (N, nu, ndx), controls u as above."""
+    """The motion under u + K (x (-) x0), within the bounds on u; K (nu, ndx), or (N, nu, ndx), controls u as above.
+
+    Raises ValueError for gains or controls of another shape.
+    """
     still = constant_guess(ocp, u)
     N, ndx, nu = ocp.horizon, ocp.manifold.ndx, ocp.nu
-    gains = np.array(np.broadcast_to(K, (N, nu, ndx)))
+    gains = _of_shape("K", K, "(nu, ndx) or (N, nu, ndx)", (N, nu, ndx))
     policy = Direction(np.zeros((N + 1, ndx)), np.zeros((N, nu)), gains, np.zeros((N, ndx)))
     motion = numerics_for(_moved_alike(ocp)).evaluator.rollout(*still, policy, np.zeros(1), Shooting())
     return Guess(motion.xs[0], motion.us[0])
@@ -74,8 +85,10 @@ def resampled_guess(ocp: OCP, solution, shift: float = 0.0) -> Guess:
     States are interpolated on geodesics, controls are held; both stay constant beyond the end. A stage without duration takes what
     such a stage of the solution has at its time.
     ``solution`` is anything with times (M + 1,), xs (M + 1, nx), us (M, nu).
-    Raises ValueError if its sizes are not those of the problem.
+    Raises ValueError if its sizes are not those of the problem, or the shift is no number.
     """
+    if not np.isfinite(shift):
+        raise ValueError(f"shift = {shift}; expected a number of seconds")
     if solution.xs.shape[1] != ocp.manifold.nx or solution.us.shape[1] != ocp.nu:
         sizes = f"nx = {solution.xs.shape[1]}, nu = {solution.us.shape[1]}"
         raise ValueError(f"the solution has {sizes}; the problem has nx = {ocp.manifold.nx}, nu = {ocp.nu}")
@@ -114,4 +127,13 @@ def _geodesic(ocp: OCP, start: Array, goal: Array, share: Array) -> Array:
 
 
 def _controls(ocp: OCP, u: Array | float) -> Array:
-    return np.array(np.broadcast_to(np.asarray(u, dtype=float), (ocp.horizon, ocp.nu)))
+    return _of_shape("u", u, "a number, (nu,) or (N, nu)", (ocp.horizon, ocp.nu))
+
+
+def _of_shape(name: str, value: Array | float, expected: str, shape: tuple[int, ...]) -> Array:
+    """A copy in this shape, whose first axes may be left out. Raises ValueError, which says what was expected."""
+    array = np.asarray(value, dtype=float)
+    try:
+        return np.array(np.broadcast_to(array, shape))
+    except ValueError:
+        raise ValueError(f"{name} has shape {array.shape}; expected {expected}, of {shape}") from None

@@ -29,6 +29,7 @@ import numpy as np
 from dynamics_backends.protocol import Array
 from dynamics_backends.registry import kinematics_of
 from dynamics_backends.rigid_body.algorithms.kinematics import rotation_log
+from dynamics_backends.rigid_body.model.arrays import check_rotations
 from dynamics_backends.rigid_body.model.model import Model
 
 STARTS = 16
@@ -57,6 +58,8 @@ LONGEST = 0.5
 """The largest entry of a step [rad, or reach]."""
 SAME = 1e-2
 """Solutions whose joints all agree to this [rad or m] are one."""
+OPPOSITE = 1e-8
+"""Axes whose sine is less than this are parallel or opposite: their normal is rounding."""
 TURN = 2.0 * np.pi
 
 Clearance = Callable[[Array], Array]
@@ -123,8 +126,8 @@ def inverse_kinematics(
     free_axis: (3,) in the frame, about which rotation does not matter. q0: (nq,) or (N, nq), what to stay near to, default the
     neutral configuration. clearance: ranks solutions that touch an obstacle behind those that do not. limits: whether joints
     keep theirs.
-    Raises UnknownName for a frame that the model does not have; ValueError for another shape, no goal, a frame that nothing
-    moves, or a model with quaternions.
+    Raises UnknownName for a frame that the model does not have; ValueError for another shape, no goal, a rotation that is none, a
+    frame that nothing moves, or a model with quaternions.
 
     >>> import numpy as np, trajopt as to
     >>> arm = to.load_robot("iiwa7")
@@ -139,9 +142,11 @@ def inverse_kinematics(
         )
     if model.frames[frame_id].body < 0:
         raise ValueError(f"no joint moves {frame!r}: choose a frame of a moving link")
+    if starts < 1:
+        raise ValueError(f"starts = {starts}: there is at least one, q0")
     goal, single = _goals(position, rotation, free_axis)
     n = len(goal.position if goal.position is not None else goal.rotation)  # type: ignore[arg-type]
-    near = np.broadcast_to(model.neutral() if q0 is None else np.asarray(q0, dtype=float), (n, model.nq))
+    near = _nearby(model, q0, n)
     rng = np.random.default_rng(seed)
     for count in (starts, MORE * starts):
         search = _Search(model, frame_id, goal.repeated(count), np.repeat(near, count, axis=0), limits)
@@ -163,13 +168,26 @@ def _goals(position: Array | None, rotation: Array | None, axis: Array | None) -
             raise ValueError(f"{what} has shape {value.shape}; expected {shape} or (N, {', '.join(map(str, shape))})")
         if value is not None and not np.isfinite(value).all():
             raise ValueError(f"{what} holds NaN or infinity")
+    if R is not None:
+        check_rotations("rotation", R)
     single = (p is None or p.ndim == 1) and (R is None or R.ndim == 2)
-    n = max(1 if p is None else len(np.atleast_2d(p)), 1 if R is None else len(R.reshape(-1, 3, 3)))
+    batches = {len(a) for a, ndim in ((p, 1), (R, 2)) if a is not None and a.ndim > ndim} or {1}
+    if len(batches) > 1 or 0 in batches:
+        raise ValueError(f"positions and rotations are of {sorted(batches)} goals; give as many of both, at least one")
+    (n,) = batches
     P = None if p is None else np.broadcast_to(p, (n, 3))
     Q = None if R is None else np.broadcast_to(R, (n, 3, 3))
-    if axis is not None and (np.shape(axis) != (3,) or not np.any(axis)):
-        raise ValueError(f"free_axis = {axis}; expected a direction (3,) in the frame")
+    if axis is not None and (R is None or np.shape(axis) != (3,) or not np.isfinite(axis).all() or not np.any(axis)):
+        raise ValueError(f"free_axis = {axis}; expected a direction (3,) in the frame, beside a rotation")
     return _Goal(P, Q, None if axis is None else np.asarray(axis, dtype=float) / np.linalg.norm(axis)), single
+
+
+def _nearby(model: Model, q0: Array | None, n: int) -> Array:
+    """q0 of each goal (n, nq)."""
+    q = model.neutral() if q0 is None else np.asarray(q0, dtype=float)
+    if q.shape not in ((model.nq,), (n, model.nq)) or not np.isfinite(q).all():
+        raise ValueError(f"q0 has shape {q.shape}; expected finite numbers, ({model.nq},) or (N = {n}, {model.nq})")
+    return np.broadcast_to(q, (n, model.nq))
 
 
 class _Search:
@@ -258,7 +276,10 @@ class _Search:
         a, b = R @ axis, goal @ axis
         normal = np.cross(a, b)
         sine, cosine = np.linalg.norm(normal, axis=1), np.sum(a * b, axis=1)
-        return normal * (np.arctan2(sine, cosine) / np.maximum(sine, 1e-12))[:, None]
+        across = np.cross(a, np.eye(3)[np.abs(a).argmin(axis=1)])  # of opposite axes: about any direction across them
+        across /= np.linalg.norm(across, axis=1, keepdims=True)
+        about = np.where((sine > OPPOSITE)[:, None], normal / np.maximum(sine, OPPOSITE)[:, None], across)
+        return about * np.arctan2(sine, cosine)[:, None]
 
     def step(self, q: Array, errors: _Errors, draw: float) -> Array:
         """q after a step within the limits."""

@@ -253,13 +253,8 @@ class OCP:
 
         Dynamics and constraints take no part. Raises ValueError for arrays of other shapes.
         """
-        xs, us = np.asarray(xs, dtype=float), np.asarray(us, dtype=float)
-        N, one = self.horizon, xs.ndim == 2
-        if xs.shape[-2:] != (N + 1, self.manifold.nx) or us.shape != (*xs.shape[:-2], N, self.nu) or xs.ndim > 3:
-            expected = f"xs (N + 1 = {N + 1}, nx = {self.manifold.nx}) and us (N = {N}, nu = {self.nu})"
-            raise ValueError(
-                f"xs and us have shapes {xs.shape} and {us.shape}; expected {expected}, or several of them"
-            )
+        xs, us = fitting(self, xs, us, several=True)
+        one = xs.ndim == 2
         X, U, t = (xs[None], us[None], self.t) if one else (xs, us, self.t)
         total = phase_cost(self.terminal, X[:, -1:], U[:, :1, :0], t[-1:], np.ones(1)).sum(axis=1)
         for phase, knots in zip(self.phases, self.phase_slices, strict=True):
@@ -293,6 +288,21 @@ class OCP:
         )
         terminal, final = change(self.terminal), change(self.terminal_constraints)
         return replace(self, phases=phases, terminal=terminal, terminal_constraints=final)
+
+
+def fitting(ocp: OCP, xs: Array, us: Array, several: bool = False) -> tuple[Array, Array]:
+    """A trajectory xs (N + 1, nx), us (N, nu) of a problem as numbers by rows; several: or some, (L, N + 1, nx) and (L, N, nu).
+
+    Raises ValueError for arrays of other shapes, beyond whose ends compiled code would read and write.
+    """
+    xs, us, N = np.ascontiguousarray(xs, dtype=float), np.ascontiguousarray(us, dtype=float), ocp.horizon
+    fit = xs.shape[-2:] == (N + 1, ocp.manifold.nx) and us.shape == (*xs.shape[:-2], N, ocp.nu)
+    if not fit or xs.ndim > (3 if several else 2):
+        expected = f"xs (N + 1 = {N + 1}, nx = {ocp.manifold.nx}) and us (N = {N}, nu = {ocp.nu})"
+        raise ValueError(
+            f"xs and us have shapes {xs.shape} and {us.shape}; expected {expected}{', or several of them' * several}"
+        )
+    return xs, us
 
 
 def _system(phase: Phase) -> Any:

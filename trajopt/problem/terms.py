@@ -22,6 +22,7 @@ import numpy as np
 from dynamics_backends.manifold import Manifold
 from dynamics_backends.protocol import Array, FunctionMap, Map
 from dynamics_backends.rigid_body.algorithms import kinematics
+from dynamics_backends.rigid_body.model.arrays import check_rotations
 from dynamics_backends.scalar import Rows, Scalar
 from trajopt.problem import residuals
 
@@ -188,13 +189,15 @@ def frame_placement_cost(
     position: (3,) or (N, 3), WORLD. rotation: world from goal frame, (3, 3) or (N, 3, 3); it is stored as the parameter
     ``rotation`` (9,), row by row. The residual is smooth while the angle to the goal stays below pi.
     log6: r = log(M_goal^-1 M) on SE(3) instead, whose linear part is that of the screw motion from the goal to the frame
-    (Crocoddyl's ResidualModelFramePlacement).
+    (Crocoddyl's ResidualModelFramePlacement). Raises UnknownName if the model has no such frame, ValueError for what is no
+    rotation.
     """
 
     frame_id = model.frame_id(frame)
     rotation = np.asarray(rotation, dtype=float)
     if rotation.shape[-2:] != (3, 3):
         raise ValueError(f"rotation of the goal of {frame!r} has shape {rotation.shape}; expected (3, 3) or (N, 3, 3)")
+    check_rotations(f"the goal of {frame!r}", rotation)
 
     values = {
         "position": last_axis(position, 3, "position", frame),
@@ -220,13 +223,14 @@ def frame_axis_cost(
 
     position: (3,) or (N, 3), WORLD. rotation: world from goal frame, (3, 3). axis: (3,) in the frame; one that points the opposite
     way at the goal has the residual zero too. Raises UnknownName if the model has no such frame, ValueError for an axis without
-    direction.
+    direction, and for what is no rotation.
     """
     axis, rotation = np.asarray(axis, dtype=float), np.asarray(rotation, dtype=float)
     if axis.shape != (3,) or not np.linalg.norm(axis) > 0.0 or rotation.shape != (3, 3):
         raise ValueError(
             f"axis = {axis.tolist()}; expected a direction (3,) in the frame {frame!r}, and a rotation (3, 3)"
         )
+    check_rotations(f"the goal of {frame!r}", rotation)
     axis = axis / np.linalg.norm(axis)
     along = rotation @ axis
     across = np.linalg.svd(along[None])[2][1:]

@@ -10,7 +10,7 @@ import numpy as np
 
 from dynamics_backends.protocol import Array
 from trajopt.problem.expansion import residual_batch, residual_jacobians
-from trajopt.problem.ocp import OCP
+from trajopt.problem.ocp import OCP, fitting
 from trajopt.stage.numerics import Numerics, numerics_for
 
 FINAL_WEIGHT = 1e3
@@ -22,8 +22,9 @@ def tracking_gains(
     """K (N, nu, ndx) of u = us + K (x (-) xs); zero where the problem weighs some control not at all.
 
     final: sum_i J_i'J_i (ndx, ndx) of the equalities at the final state, where it is known. numerics: of the problem, where they
-    are known.
+    are known. Raises ValueError for a trajectory of other shapes, xs (N + 1, nx), us (N, nu).
     """
+    xs, us = fitting(ocp, xs, us)
     with np.errstate(all="ignore"):
         numerics = numerics or numerics_for(ocp)
         lq = numerics.evaluator.expand(xs, us).lq

@@ -14,7 +14,7 @@ from dynamics_backends.names import unknown_name
 from dynamics_backends.protocol import Array
 from trajopt.guesses.guesses import Guess, constant_guess
 from trajopt.guesses.warm_start import WarmStart
-from trajopt.problem.ocp import OCP, Sampling
+from trajopt.problem.ocp import OCP, Sampling, fitting
 from trajopt.results.records import Callback
 from trajopt.results.report import LEFT_OUT
 from trajopt.results.solution import Solution
@@ -153,7 +153,7 @@ def solve(
     stands for certain options ("gnms") overrides those of a dataclass. callback: called with an
     :class:`~trajopt.results.records.IterationRecord` after each iteration.
     warm_start: what an earlier solution tells. check: look for mistakes in the problem first; a loop that has solved this problem
-    before, with other values, may spare the time.
+    before, with other values, may spare the time; the shapes of x0 and of the guess are looked at in any case.
     start: "compiled" waits for compiled code that is not in the cache; "at once" begins with NumPy while another process compiles,
     which goes on when this one has ended, and takes code up when it is there (:mod:`trajopt.stage.compiled.builds`);
     meta["engines"] tells what served. Default: as the environment's TRAJOPT_START says, else "compiled".
@@ -176,6 +176,8 @@ def solve(
     if guess is not None:
         warm = replace(warm, guess=guess)
     warnings = require_valid(ocp, warm.guess) if check else []
+    if not check:
+        _require_shapes(ocp, warm.guess)
     with gathered() as slow, starting(start), served() as engines:
         began = time.perf_counter()
         solution = run(ocp, warm, chosen, callback)
@@ -192,6 +194,13 @@ def solve(
     return replace(
         solution, status=explained(solution.status, ocp, solution.xs, solution.us), meta=meta, model=ocp.model
     )
+
+
+def _require_shapes(ocp: OCP, guess: Guess) -> None:
+    """Raises ValueError where compiled code would read and write beyond the ends of x0 or of the guess."""
+    if np.shape(ocp.x0) != (ocp.manifold.nx,):
+        raise ValueError(f"x0 has shape {np.shape(ocp.x0)}; expected (nx = {ocp.manifold.nx},)")
+    fitting(ocp, guess.xs, guess.us)
 
 
 def looked_at(ocp: OCP, solution: Solution, options: Any) -> Solution:

@@ -14,7 +14,7 @@ import numpy as np
 
 from dynamics_backends.protocol import Array, Batch, HasActuators, unwrapped
 from trajopt.problem.constraints import Constraint, chosen_coordinates
-from trajopt.problem.ocp import OCP
+from trajopt.problem.ocp import OCP, fitting
 
 NOTICED = 1e-5
 """A limit is broken by more than this: share of a bound on a number, or in the unit of a constraint."""
@@ -72,7 +72,8 @@ class BrokenLimit(NamedTuple):
 
 def broken_limits(ocp: OCP, xs: Array, us: Array) -> list[BrokenLimit]:
     """All limits that a trajectory xs (N + 1, nx), us (N, nu) breaks, the enforced ones first; empty for values that are not
-    finite."""
+    finite. Raises ValueError for arrays of other shapes."""
+    xs, us = fitting(ocp, xs, us)
     if not (np.isfinite(xs).all() and np.isfinite(us).all()):
         return []
     return [*_controls(ocp, us), *constraint_violations(ocp, xs, us), *_of_robot(ocp, xs, us)]

@@ -71,7 +71,8 @@ class _Part:
 class Studio:
     """Motions in front of a camera that keeps all of them in the picture.
 
-    width [pixels]: of the pictures; their height follows from what is shown. Raises ValueError for no motion.
+    width [pixels]: of the pictures; their height follows from what is shown. Raises ValueError for no motion, and for
+    robots of which nothing can be drawn.
     """
 
     def __init__(
@@ -84,6 +85,10 @@ class Studio:
         self.missing = tuple(dict.fromkeys(sentence for look in looks.values() for sentence in look.missing))
         parts = {key: [_Part.of(s) for s in look.surfaces] for key, look in looks.items()}
         self._parts = [parts[id(m.model)] for m in motions]
+        if not any(self._parts):
+            raise ValueError(
+                f"{motions[0].model.name} has no shapes, and all of its joints are in one place: nothing to draw"
+            )
         self._poses = [body_poses(m.model, m.q) for m in motions]
         axes = camera_axes(motions[0].model.gravity)
         both = np.vstack([axes, np.eye(3)])

@@ -33,5 +33,5 @@ def checked_array(what: str, values, shape: tuple[int, ...], finite: bool = True
 def check_rotations(what: str, R: np.ndarray):
     """Raises ValueError unless R (..., 3, 3) are rotations."""
     error = np.abs(np.swapaxes(R, -1, -2) @ R - np.eye(3)).max(initial=0.0)
-    if error > ROTATION_TOLERANCE or np.any(np.linalg.det(R) < 0):
+    if not error <= ROTATION_TOLERANCE or np.any(np.linalg.det(R) < 0):
         raise ValueError(f"{what} is not a rotation (R'R - 1 reaches {error:.1e}): orthonormalize it, determinant +1")

@@ -123,6 +123,8 @@ def robot_shapes(model: Model, missing: str = "error") -> tuple[tuple[PlacedShap
     return found.placed, tuple(f"left out: {sentence}" for sentence in found.missing)
 
 
+MOST = 16
+"""Robots whose capsules are kept, the latest ones: what they carry may differ in every scene."""
 _COVERS: dict[tuple, RobotCover] = {}
 
 
@@ -136,13 +138,17 @@ def _covered(
 ) -> RobotCover:
     """The capsules of a robot, kept for the next problem of the same one."""
     key = (model.digest, model.source, tolerance, most, carried, capsules)
-    if key not in _COVERS:
+    cover = _COVERS.pop(key, None)
+    if cover is None:
         given = {capsule.link for capsule in capsules}
         for link in given:
             model.frame_id(link)
         fitted = kept_covers([shape for shape in shapes if shape.link not in given], tolerance, most)
-        _COVERS[key] = RobotCover.of(model, (*fitted, *map(_piece, capsules)))
-    return _COVERS[key]
+        cover = RobotCover.of(model, (*fitted, *map(_piece, capsules)))
+    _COVERS[key] = cover
+    for oldest in list(_COVERS)[:-MOST]:
+        _COVERS.pop(oldest, None)  # another thread may have been faster
+    return cover
 
 
 def _piece(given: LinkCapsule) -> Piece:

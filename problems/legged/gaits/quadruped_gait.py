@@ -211,7 +211,7 @@ def build(settings: Settings, backend: BackendFactory) -> Task:
     """The task of these settings.
 
     Raises UnknownName for a foot that the robot does not have, ValueError for feet that are not found and for a posture that does
-    not fit it.
+    not fit it, of the guess too.
     """
     w = _Walker.of(settings)
     s = w.settings
@@ -231,7 +231,7 @@ def build(settings: Settings, backend: BackendFactory) -> Task:
     easier = tuple(relaxed(relaxation) for relaxation in s.easier)
     return Task(
         ocp,
-        partial(_guess, (*easier, ocp)[0], w),
+        partial(_guess, (*easier, ocp)[0], w, _guess_torques(w, ocp.times[:-1])),
         outcome=partial(_outcome, w),
         feet=w.standing.stance.feet,
         notes=w.standing.notes(),
@@ -255,17 +255,22 @@ def _running(w: _Walker) -> list[to.CostTerm]:
     return terms
 
 
-def _guess(ocp: to.OCP, w: _Walker) -> to.Guess:
-    """The motion under the joint controller, whose position gain turns the posture of a push into torques."""
+def _guess(ocp: to.OCP, w: _Walker, u: Array) -> to.Guess:
+    """The motion under the joint controller, and torques u (N, nu)."""
+    return to.feedback_guess(ocp, joint_gains(w.model, *w.settings.guess_gains), u)
+
+
+def _guess_torques(w: _Walker, times: Array) -> Array:
+    """What turns the posture that the joint controller holds into others, at times (N,): torques (N, nu) by its position gain."""
     s, push, scale = w.settings, w.settings.guess_push, w.standing.scale
-    u = np.zeros((ocp.horizon, len(w.joints)))
+    offsets = np.zeros((len(times), len(w.joints)))
     if push is not None:
         start, end = scale.scaled((push.start, push.end), TIME)
-        during = (ocp.times[:-1] >= start) & (ocp.times[:-1] < end)
-        u[during] = s.guess_gains[0] * (w.standing.posture(push.joints, "guess_push.joints") - w.joints)
+        during = (times >= start) & (times < end)
+        offsets[during] = w.standing.posture(push.joints, "guess_push.joints") - w.joints
     if s.guess_steps is not None:
-        u += s.guess_gains[0] * s.guess_steps.lifted(ocp.times[:-1], w.standing)
-    return to.feedback_guess(ocp, joint_gains(w.model, *s.guess_gains), u)
+        offsets += s.guess_steps.lifted(times, w.standing)
+    return s.guess_gains[0] * offsets
 
 
 def _outcome(w: _Walker, x: Array) -> list[str]:

@@ -3,6 +3,8 @@
 import numpy as np
 import pytest
 
+from experiments.config.build import build_task
+from experiments.config.config import load_config
 from problems.legged.gaits.quadruped_gait import Marching, Settings
 from problems.task import SettingsError
 
@@ -37,3 +39,12 @@ def test_a_walk_draws_up_one_leg_at_a_time():
 def test_wrong_settings_are_refused(wrong):
     with pytest.raises(SettingsError, match=next(iter(wrong))):
         Marching(**{"period": 0.8, "joints": DRAWN} | wrong)
+
+
+@pytest.mark.parametrize("key", ["guess_steps", "guess_push"])
+def test_a_posture_of_the_guess_is_looked_at_before_there_is_one(key):
+    """So that `trajopt validate` tells of it."""
+    given = {"guess_steps": ["period=0.8"], "guess_push": ["start=0.0", "end=0.1"]}[key]
+    overrides = [f"problem.{key}.{text}" for text in (*given, f"joints={[0.1] * 11}")]
+    with pytest.raises(ValueError, match=f"{key}.joints has 11 entries; hyq has 12 joints"):
+        build_task(load_config("hyq_trot_marching", overrides))

@@ -76,6 +76,12 @@ def test_poses_of_bodies():
     np.testing.assert_allclose(poses[2][1][0], wrist, atol=1e-12)
 
 
+@pytest.mark.parametrize("count", [2, 4])
+def test_configurations_of_another_robot_are_refused(count):
+    with pytest.raises(ValueError, match=rf"configurations of arm are \(M, 3\), not \(5, {count}\)"):
+        PAIRS.gaps(np.zeros((5, count)), np.zeros(5))
+
+
 @pytest.mark.needs_compiler
 def test_gaps_are_those_of_numpy(monkeypatch):
     qs, times = configurations(), np.zeros(40)
@@ -296,6 +302,30 @@ def test_bounds_in_blocks_are_those_of_numpy(monkeypatch):
     plain = check._blocks.bounds(at, 25)
     assert compiled.shape == plain.shape == (11, len(check.pairs))
     np.testing.assert_allclose(compiled, plain, atol=1e-12)
+
+
+@needs_coal
+def test_few_robots_are_kept():
+    """Shapes that are read anew for each scene are others."""
+    first = mesh_motion.parts_of(MODEL, SHAPES)
+    assert mesh_motion.parts_of(MODEL, SHAPES) is first
+    for _ in range(10):
+        assert mesh_motion.parts_of(MODEL, [shape._replace() for shape in SHAPES]) is not first
+    assert len(mesh_motion._parts[MODEL]) <= mesh_motion.MOST
+
+
+@needs_coal
+@pytest.mark.parametrize("wrong", [np.nan, np.inf])
+def test_what_is_not_finite_has_no_distances(wrong):
+    """Nor does a motion that is deep in a wall elsewhere pass for clear."""
+    check, qs, times = MeshCheck(MODEL, SHAPES, SCENE, ((0, 2),)), configurations(60), np.linspace(0.0, 1.0, 60)
+    assert check.along(qs, times).distance < -0.01
+    qs[12, 1] = wrong
+    with pytest.raises(ValueError, match=r"configuration at 0\.203 s is not finite"):
+        check.along(qs, times)
+    assert not check.is_clear(qs)
+    nothing = qs[:0]
+    assert check.is_clear(nothing) and check.along(nothing, times[:0]).distance == np.inf
 
 
 @needs_coal

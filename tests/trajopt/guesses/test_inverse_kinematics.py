@@ -112,11 +112,32 @@ def test_configurations_clear_of_obstacles_come_first():
     assert found.clear and np.sign(found.q[1]) == -blocked
 
 
+@pytest.mark.parametrize("tilt", [0.0, 1e-17, 1e-13, 1e-10, 1e-4])
+def test_an_axis_that_points_the_opposite_way_is_turned_around(tilt):
+    """Where the arm starts, the cross product of the two axes vanishes."""
+    model, frame = load_robot("iiwa7"), "iiwa_link_ee"
+    T = tip(model, frame, model.neutral())
+    c, s = -np.cos(tilt), -np.sin(tilt)
+    down = T[:3, :3] @ np.array([[1.0, 0.0, 0.0], [0.0, c, -s], [0.0, s, c]])
+    found = to.inverse_kinematics(model, frame, None, down, free_axis=[0.0, 0.0, 1.0], q0=model.neutral())
+    assert found.reached
+    np.testing.assert_allclose(tip(model, frame, found.q)[:3, 2], down[:, 2], atol=2e-4)
+
+
 BAD = {
     "no goal": ({}, "needs a goal"),
     "shape": ({"position": np.zeros(2)}, "position has shape"),
     "not finite": ({"position": np.full(3, np.nan)}, "NaN"),
     "axis": ({"rotation": np.eye(3), "free_axis": np.zeros(3)}, "free_axis"),
+    "axis that is none": ({"rotation": np.eye(3), "free_axis": [np.nan, 0.0, 1.0]}, "free_axis"),
+    "axis of no rotation": ({"position": np.zeros(3), "free_axis": [0.0, 0.0, 1.0]}, "beside a rotation"),
+    "scaled rotation": ({"rotation": 2.0 * np.eye(3)}, "rotation is not a rotation"),
+    "reflection": ({"rotation": np.stack([np.eye(3), -np.eye(3)])}, "rotation is not a rotation"),
+    "batches": ({"position": np.zeros((3, 3)), "rotation": np.stack([np.eye(3)] * 2)}, r"of \[2, 3\] goals"),
+    "no goals": ({"position": np.zeros((0, 3))}, "at least one"),
+    "q0": ({"position": np.zeros(3), "q0": np.zeros(3)}, r"q0 has shape \(3,\); expected .* \(2,\) or \(N = 1, 2\)"),
+    "q0 that is none": ({"position": np.zeros(3), "q0": [0.0, np.nan]}, "finite"),
+    "starts": ({"position": np.zeros(3), "starts": 0}, "starts = 0"),
 }
 
 

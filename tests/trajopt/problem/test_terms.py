@@ -225,6 +225,11 @@ def test_mistakes_are_refused_at_the_door(robot):
         frame_position_cost(model, manifold, name, [0.0, 0.0])
     with pytest.raises(ValueError, match="rotation of the goal"):
         frame_placement_cost(model, manifold, name, np.zeros(3), [0.0, 0.0, 0.0, 1.0])
+    for wrong in (2.0 * np.eye(3), -np.eye(3), np.full((3, 3), np.nan)):
+        with pytest.raises(ValueError, match="the goal of .* is not a rotation"):
+            frame_placement_cost(model, manifold, name, np.zeros(3), wrong)
+        with pytest.raises(ValueError, match="the goal of .* is not a rotation"):
+            frame_axis_cost(model, manifold, name, np.zeros(3), wrong, [0.0, 0.0, 1.0])
     with pytest.raises(ValueError, match="known: LOCAL"):
         frame_velocity_cost(model, manifold, name, expressed_in="local")
     with pytest.raises(UnknownName, match="no frame is named 'no such frame'"):

@@ -13,6 +13,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TypeVar
 
 import numpy as np
@@ -38,17 +39,14 @@ Run = Callable[[Guess, Options, Callback | None], Solution]
 
 
 def started_twice(run: Run[Options], ocp: OCP, guess: Guess, options: Options, callback: Callback | None) -> Solution:
-    """What ``run`` finds from a guess, or where its gaps stay open from the motion under its controls."""
-    began, watch = time.perf_counter(), _Watch(callback, options)
+    """What ``run`` finds from a guess, or where its gaps stay open from the motion under its controls, if that is finite."""
+    began, watch = time.perf_counter(), _Watch(callback, options, ocp, guess)
     found = run(guess, options, watch)
     if watch.gave_up:
         found = replace(found, status=_given_up(watch))
     left = options.max_iterations - found.iterations
     ended = found.status.success or (found.status.code in (*STOPPED, StatusCode.UNBOUNDED))
-    if ended or left <= 0 or not watch.is_open:
-        return found
-    moved = feedback_guess(ocp, np.zeros((ocp.nu, ocp.manifold.ndx)), guess.us)
-    if not np.isfinite(moved.xs).all():
+    if ended or left <= 0 or not watch.is_open or (moved := watch.moved) is None:
         return found
     limit = options.time_limit
     limit = None if limit is None else max(limit - (time.perf_counter() - began), LEAST_TIME)
@@ -58,10 +56,12 @@ def started_twice(run: Run[Options], ocp: OCP, guess: Guess, options: Options, c
 
 @dataclass
 class _Watch:
-    """Passes records on, and gives a solve up whose gaps stay open."""
+    """Passes records on, and gives a solve up whose gaps stay open, where there is another start."""
 
     callback: Callback | None
     options: DMSOptions | SQPOptions | IPMOptions
+    ocp: OCP
+    guess: Guess
     gaps: list[float] = field(default_factory=list)
     gave_up: bool = False
 
@@ -69,16 +69,26 @@ class _Watch:
         self.gaps.append(record.defect)
         if self.callback is not None:
             self.callback(record)
-        if record.iteration == max(self.options.max_iterations // 2, PATIENCE) and self.is_open:
+        half = max(self.options.max_iterations // 2, PATIENCE)
+        if record.iteration == half and self.is_open and self.moved is not None:
             self.gave_up = True
             raise KeyboardInterrupt
+
+    @cached_property
+    def moved(self) -> Guess | None:
+        """The motion under the guess's controls; None where it is not finite."""
+        still = np.zeros((self.ocp.nu, self.ocp.manifold.ndx))
+        found = feedback_guess(self.ocp, still, self.guess.us)
+        return found if np.isfinite(found.xs).all() else None
 
     @property
     def is_open(self) -> bool:
         """Whether a gap of the guess was there, and is."""
-        if not self.gaps or not self.gaps[0] > self.options.constraint_tolerance:
+        tolerance = self.options.constraint_tolerance
+        if not self.gaps or not self.gaps[0] > tolerance:
             return False
-        return min(self.gaps) > OPEN * self.gaps[0] and float(np.median(self.gaps[-LATELY:])) <= self.gaps[0]
+        least = max(OPEN * self.gaps[0], tolerance)
+        return min(self.gaps) > least and float(np.median(self.gaps[-LATELY:])) <= self.gaps[0]
 
     @property
     def account(self) -> str:

@@ -102,6 +102,35 @@ def test_external_forces(name, reference):
         assert error(accelerations[i], t.vector(pin.aba(t.pin_model, t.data, pq, pv, pa + pushed))) < 1e-10
 
 
+def test_many_wrenches_at_one_configuration():
+    """Their virtual work, by differences of where the frame is."""
+    model = chain(3)
+    frame, h, (q, v, a) = model.frames[-1].name, 1e-6, np.random.default_rng(7).standard_normal((3, 3))
+    wrenches = np.random.default_rng(8).standard_normal((4, 6)) * [1, 1, 1, 0, 0, 0]
+    changed = [
+        rb.frame_placement(model, q + h * e, frame)[1] - rb.frame_placement(model, q - h * e, frame)[1]
+        for e in np.eye(3)
+    ]
+    pushed = wrenches[:, :3] @ (np.array(changed).T / (2.0 * h))
+    found = rb.inverse_dynamics(model, q, v, a, [(frame, wrenches, "LOCAL_WORLD_ALIGNED")])
+    np.testing.assert_allclose(found, rb.inverse_dynamics(model, q, v, a) - pushed, atol=1e-8)
+
+
+@pytest.mark.parametrize("shape", [(3,), (7,), (6, 1), (2, 2, 6)])
+def test_a_wrench_has_six_entries(shape):
+    q, v, a = np.zeros((3, 3))
+    with pytest.raises(
+        ValueError, match=r"the wrench on 'tip' has shape .* expected \(\[force; moment\] = 6,\) or \(N, 6\)"
+    ):
+        rb.inverse_dynamics(chain(3), q, v, a, [("tip", np.ones(shape), "WORLD")])
+
+
+def test_one_wrench_stands_in_a_list():
+    q, v, a = np.zeros((3, 3))
+    with pytest.raises(ValueError, match="a list of"):
+        rb.forward_dynamics(chain(3), q, v, a, ("tip", np.ones(6), "WORLD"))
+
+
 def test_bad_arguments_name_the_remedy():
     model = tree("fixed0")
     q, v, a = state(model, 6, 2)

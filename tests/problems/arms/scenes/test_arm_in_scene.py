@@ -1,8 +1,10 @@
 """Arms in scenes: a planar arm of two links around a post, and what wrong settings are told."""
 
+import gc
 from dataclasses import replace
 from importlib.util import find_spec
 from types import SimpleNamespace
+from weakref import ref
 
 import numpy as np
 import pytest
@@ -18,7 +20,7 @@ from experiments.config.config import read_config
 from problems.arms.scenes.arm_in_scene import Settings, build, robot_of
 from problems.arms.scenes.in_scene import Limits, motion_at, plan_timed
 from problems.arms.scenes.scene_refinement import multipliers_kept
-from problems.arms.scenes.scene_robot import Carried, LinkCapsule
+from problems.arms.scenes.scene_robot import MOST, Carried, LinkCapsule
 from problems.arms.scenes.scene_settings import SceneBody, load_scene, quaternion_matrix
 from problems.task import Refined, SettingsError
 from trajopt.guesses.time_optimal import Timing
@@ -112,6 +114,20 @@ def test_capsules_of_ones_own(robot):
         LinkCapsule(**{**capsule, "radius": 0.0})
     with pytest.raises(UnknownName):
         robot_of(replace(settings, capsule=LinkCapsule(**{**capsule, "link": "l9"})))
+
+
+def test_capsules_of_few_robots_are_kept(robot):
+    """What an arm carries may differ in every scene of a study; the latest robots are at hand."""
+
+    def cover(mass):
+        thing = Carried(name="ball", type="sphere", radius=0.1, frame="l2", mass=mass)
+        return robot_of(Settings(robot=robot, goal_q=(0.6, 0.0), carried=thing, self_collision=False)).cover
+
+    first = ref(cover(0.5))
+    assert cover(0.5) is first()
+    last = [cover(1.0 + i) for i in range(MOST)][-1]
+    gc.collect()
+    assert first() is None and cover(float(MOST)) is last
 
 
 def test_carried_bodies_that_cannot_be(robot):

@@ -112,10 +112,11 @@ def test_it_follows_where_gaps_stay_open():
 
 
 def test_it_does_not_follow_elsewhere():
-    """Where gaps close, or did once, where there were none, where steps made larger ones, where few iterations were asked, after a
-    success, or an end by hand."""
+    """Where gaps close, even if by little, or did once, where there were none, where steps made larger ones, where few iterations
+    were asked, after a success, or an end by hand."""
     closing = [3.0, *[0.1] * 200]
     for method, options in (
+        (Scripted([1.5e-6, *[0.9e-6] * 200]), {"constraint_tolerance": 1e-6}),
         (Scripted(closing), {}),
         (Scripted([3.0, 0.2, *[2.0] * 199]), {}),
         (Scripted([0.0, *[5.0] * 200]), {}),
@@ -127,3 +128,13 @@ def test_it_does_not_follow_elsewhere():
     ):
         starts(method, **options)
         assert len(method.guesses) == 1
+
+
+def test_nothing_is_given_up_where_there_is_no_other_start():
+    """The motion under the guess's controls leaves the numbers behind."""
+    cube = to.FunctionMap(lambda x, u, t, p: [x[1], 1e200 * x[1] ** 3 + u[0]], 2, 1, second_order=True)
+    step = to.SampledSystem(to.make_backend(cube, "forward_ad"), "semi_implicit_euler")
+    ocp = to.OCP.single_phase(step, [0.0, 0.0], 5, 0.1, [to.control_cost(1)])
+    method = Scripted([3.0] * 201)
+    found = started_twice(method, ocp, to.Guess(np.ones((6, 2)), np.ones((5, 1))), SQPOptions(max_iterations=200), None)
+    assert len(method.guesses) == 1 and found.iterations == 200 and found.status.message == "The end."

@@ -11,6 +11,7 @@ from trajopt import OCP, SampledSystem, control_cost, solver_options, state_cost
 from trajopt.lq.lq_solver import NumpyLQ
 from trajopt.solvers.options import DDPOptions
 from trajopt.solvers.shooting.iterate import measured, rolled_out, step_of
+from trajopt.solvers.shooting.search import curve
 from trajopt.solvers.shooting.search.curve import along_curve, bend_of
 from trajopt.stage.evaluation import Direction, Shooting, StageEvaluator
 
@@ -63,8 +64,10 @@ def test_the_bend_is_that_of_least_squares_in_the_controls():
     np.testing.assert_allclose(bend.dx, second + J @ ddu, rtol=0.05, atol=0.02 * np.abs(second).max())
 
 
-def test_the_parabola_leaves_gaps_of_the_third_order():
-    """Twice the length, eight times the gaps; on the straight line four times."""
+@pytest.mark.parametrize(("probe", "orders"), [(1e-3, 3.0), (curve.PROBE, None)])
+def test_the_parabola_leaves_gaps_of_the_third_order(probe, orders, monkeypatch):
+    """Twice the length, eight times the gaps; on the straight line four times. A longer probe adds a little of the second order."""
+    monkeypatch.setattr(curve, "PROBE", probe)
     at, step, evaluator, lq_solver = stepped(pendulum())
     bent = step._replace(bend=bend_of(at, step, at.expansion.lq, evaluator, lq_solver))
     everywhere = Shooting.every("all", at.us.shape[0], "linear")
@@ -75,7 +78,9 @@ def test_the_parabola_leaves_gaps_of_the_third_order():
 
     parts = {float(alphas[0]): part for alphas, part in list(along_curve(bent, 3))[1:]}
     assert gaps(step, 0.25) / gaps(step, 0.125) == pytest.approx(4.0, rel=0.1)
-    assert gaps(parts[0.25], 0.25) < 0.3 * gaps(step, 0.25)
+    assert gaps(parts[0.25], 0.25) < 0.05 * gaps(step, 0.25)
+    if orders is not None:
+        assert np.log2(gaps(parts[0.25], 0.25) / gaps(parts[0.125], 0.125)) == pytest.approx(orders, abs=0.05)
 
 
 @pytest.mark.parametrize("shooting", ["single", "all"])
@@ -83,10 +88,10 @@ def test_swing_up_reaches_the_optimum_of_the_line_search(shooting):
     ocp = pendulum_swing_up()
     given = {"shooting": shooting, "gaps": "nonlinear", "gradient_tolerance": 1e-9, "globalization": "merit"}
     line = solve(ocp, None, given, solver="ddp")
-    curve = solve(ocp, None, given | CURVE, solver="ddp")
-    assert curve.status.success
-    assert curve.cost == pytest.approx(line.cost, rel=1e-9)
-    assert {r.hessian for r in curve.history} <= {"gauss_newton", "mixed"}
+    bent = solve(ocp, None, given | CURVE, solver="ddp")
+    assert bent.status.success
+    assert bent.cost == pytest.approx(line.cost, rel=1e-9)
+    assert {r.hessian for r in bent.history} <= {"gauss_newton", "mixed"}
 
 
 def test_box_limits_are_kept():

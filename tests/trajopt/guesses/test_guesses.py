@@ -1,0 +1,46 @@
+"""What guesses refuse; what they are is tested with the solvers that start from them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from textbook_systems import double_integrator
+
+import trajopt as to
+
+
+def problem():
+    step = to.SampledSystem(to.make_backend(double_integrator(), "forward_ad"), "euler")
+    return to.OCP.single_phase(step, [0.0, 0.0], 5, 0.1, [to.control_cost(1)])
+
+
+WRONG = {
+    "controls": (
+        lambda ocp: to.constant_guess(ocp, [1.0, 2.0, 3.0]),
+        r"u has shape \(3,\); expected a number, \(nu,\)",
+    ),
+    "goal": (lambda ocp: to.interpolated_guess(ocp, [1.0, 2.0, 3.0]), r"x_goal has shape \(3,\); expected \(nx,\)"),
+    "gains": (lambda ocp: to.feedback_guess(ocp, np.zeros((3, 2))), r"K has shape \(3, 2\); expected \(nu, ndx\)"),
+    "states": (
+        lambda ocp: to.quasi_static_guess(ocp, np.sum, np.zeros((5, 2))),
+        r"xs has shape \(5, 2\); expected \(N",
+    ),
+    "held": (lambda ocp: to.quasi_static_guess(ocp, lambda xs: xs), r"u has shape \(5, 2\); .* of \(5, 1\)"),
+    "shift": (lambda ocp: to.resampled_guess(ocp, to.solve(ocp), np.nan), "shift = nan; expected a number of seconds"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_what_does_not_fit_is_told(case):
+    made, message = WRONG[case]
+    with pytest.raises(ValueError, match=message):
+        made(problem())
+
+
+def test_first_axes_may_be_left_out():
+    ocp = problem()
+    for u in (2.0, [2.0], np.full((5, 1), 2.0)):
+        np.testing.assert_array_equal(to.constant_guess(ocp, u).us, np.full((5, 1), 2.0))
+    gains = np.array([[-1.0, -0.5]])
+    one, each = (to.feedback_guess(ocp, K, 1.0).xs for K in (gains, np.tile(gains, (5, 1, 1))))
+    np.testing.assert_array_equal(one, each)
