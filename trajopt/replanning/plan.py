@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -58,13 +59,24 @@ class Plan:
         """The time [s] of the last knot."""
         return self.start + float(self.times[-1])
 
+    @cached_property
+    def _held(self) -> tuple[int, int]:
+        """The first and the last knot whose stage has a duration: only their controls are held; all knots where none has one."""
+        held = np.flatnonzero(np.diff(self.times) > 0.0)
+        return (int(held[0]), int(held[-1])) if len(held) else (0, len(self.us) - 1)
+
     def knots(self, times: Array) -> Array:
-        """The knots (M,) whose controls are held at times (M,) [s]."""
+        """The knots (M,) whose controls are held at times (M,) [s]; none is an impact, whose stage has no duration."""
         at = np.searchsorted(self.times, np.asarray(times) - self.start + SAME_TIME, side="right") - 1
-        return np.clip(at, 0, len(self.us) - 1)
+        return np.clip(at, *self._held)
 
     def knot(self, t: float) -> int:
-        """The knot whose control is held at t."""
+        """The knot whose control is held at t; see :meth:`knots`."""
+        first, last = self._held
+        return min(max(self._stage(t), first), last)
+
+    def _stage(self, t: float) -> int:
+        """The stage under way at t, behind the end the last one, be it an impact."""
         at = int(self.times.searchsorted(t - self.start + SAME_TIME, side="right")) - 1
         return min(max(at, 0), len(self.us) - 1)
 
@@ -75,7 +87,7 @@ class Plan:
             return known
         if manifold not in self._between:
             self._between[manifold] = manifold.difference(self.xs[:-1].T, self.xs[1:].T)
-        k = self.knot(t)
+        k = self._stage(t)
         dt = float(self.times[k + 1] - self.times[k])
         share = min(max(float(t - self.start - self.times[k]) / dt, 0.0), 1.0) if dt > 0.0 else 1.0
         found = np.asarray(manifold.integrate(self.xs[k], share * self._between[manifold][:, k]))

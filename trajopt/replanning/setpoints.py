@@ -128,12 +128,15 @@ def _told(ocp: OCP, plan: Plan, times: Array, feet: Sequence[str]) -> Iterator[S
 
 
 def _references(plan: Plan, ks: Array, times: Array, manifold: Any) -> Array:
-    """The states (M, nx) at times behind knots ks, on geodesics to the next ones."""
+    """The states (M, nx) at times behind knots ks, on geodesics to the next ones, and the last one behind the end."""
     dt = plan.times[ks + 1] - plan.times[ks]
     share = np.where(dt > 0.0, (times - plan.start - plan.times[ks]) / np.where(dt > 0.0, dt, 1.0), 1.0)
     one, other = plan.xs[ks].T, plan.xs[ks + 1].T
     moved = manifold.integrate(one, np.clip(share, 0.0, 1.0) * np.asarray(manifold.difference(one, other)))
-    return np.ascontiguousarray(np.asarray(moved).T)
+    found = np.ascontiguousarray(np.asarray(moved).T)
+    if not plan.times[-1] > plan.times[-2]:  # no knot whose control is held leads to the last state
+        found[times >= plan.end - SAME_TIME] = plan.xs[-1]
+    return found
 
 
 def _accelerates(ocp: OCP, k: int) -> bool:

@@ -15,6 +15,7 @@ import trajopt as to
 from dynamics_backends.scalar import sin
 from trajopt.problem.ocp import OCP
 from trajopt.replanning.plan import Plan, Receding, Regridded, Shrinking, fault_of, remaining, warm_start, with_values
+from trajopt.replanning.setpoints import _references
 from trajopt.results.status import Status, StatusCode
 
 
@@ -37,6 +38,28 @@ def test_states_between_knots_lie_on_geodesics(turning, t):
     assert (Rotation.from_quat(x[:4]) * expected.inv()).magnitude() < 1e-12
     for i in range(4, 7):
         assert x[i] == pytest.approx(np.interp(t - 2.0, plan.times, plan.xs[:, i]), abs=1e-14)
+
+
+@pytest.mark.parametrize(
+    ("times", "t", "held"),
+    [
+        ([0.0, 0.1, 0.2, 0.2], 2.2, 1),  # at the end, behind the impact it ends with
+        ([0.0, 0.1, 0.2, 0.2], 9.0, 1),
+        ([0.0, 0.1, 0.1, 0.2], 2.1, 2),  # the stage behind an impact on the way
+        ([0.0, 0.0, 0.1, 0.2], 1.0, 1),  # before an impact it begins with
+    ],
+)
+def test_the_control_of_an_impact_is_never_held(turning, times, t, held):
+    plan, manifold = turning
+    plan = replace(plan, times=np.array(times))
+    assert plan.knot(t) == held
+    assert plan.knots(np.array([t])) == [held]
+    x = plan.reference(t, manifold)
+    (streamed,) = _references(plan, plan.knots(np.array([t])), np.array([t]), manifold)
+    np.testing.assert_allclose(manifold.difference(x, streamed), 0.0, atol=1e-14)
+    np.testing.assert_array_equal(plan.control(t, x, manifold), plan.us[held])
+    if t >= plan.end:  # the state is that behind the impact all the same
+        np.testing.assert_allclose(manifold.difference(x, plan.xs[-1]), 0.0, atol=1e-14)
 
 
 def test_a_plan_stays_at_its_ends(turning):
