@@ -56,7 +56,7 @@ _CONSTANTS = {
         name: getattr(filters, name)
         for name in ("MARGIN", "ARMIJO", "SWITCH_PHI", "SWITCH_THETA", "SMALL", "LARGE", "NOISE")
     },
-    **{name: getattr(line_search, name) for name in ("CORRECTIONS", "WORTH", "SAFETY")},
+    **{name: getattr(line_search, name) for name in ("CORRECTIONS", "WORTH", "BLOCKED", "EMPTIED", "SAFETY")},
     **{name: getattr(newton, name) for name in ("SLOW", "LITTLE", "SHORT", "LARGEST_ESTIMATE")},
     **{name: getattr(ends, name) for name in ("ACCEPTABLE", "BOTTOM")},
     "STEEPEST": measure.STEEPEST,
@@ -90,7 +90,8 @@ _Solve = struct_of(
             f"interior member point other {_numbers('at', _VIOLATION)} scale:d objective:d mu:d most:d filter_scale:d",
             _numbers("error", [str(i) for i in range(barrier.REMEMBERED)]),
             _numbers("slow_error", [str(i) for i in range(newton.SLOW)]),
-            "is_free:l remembered:l oldest:l pairs:l hopeful:l slow:l slow_count:l iteration:l found:l began:d",
+            "is_free:l remembered:l oldest:l pairs:l matched:l blocked:l emptied:l hopeful:l slow:l slow_count:l",
+            "iteration:l found:l began:d",
             _numbers("now", ["gradient", "violation", "plain", "error", "shifted", "mean", "squares"]),
             f"products:l {' '.join(f'step_{name}' for name in _STEP)} {_numbers('there', _VIOLATION)}",
             "alpha:d objective_there:d size:d derivatives:d backward:d rollout:d",

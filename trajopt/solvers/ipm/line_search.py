@@ -2,6 +2,10 @@
 
 Sections 2.3 and 2.4 of Waechter and Biegler: a full step that raises the violation is corrected by further solutions of the same
 system for the violation found at its end, c <- alpha c(z) + c(z + alpha d), as long as that falls.
+
+A step that gains a little violation may raise the objective far above that of iterates in the filter, whose pairs then refuse
+all but short steps on the way back.  Where they, and not the iterate itself, shorten BLOCKED steps in a row, the filter is
+emptied, EMPTIED times at most (as IPOPT does: filter_reset_trigger, max_filter_resets).
 """
 
 from __future__ import annotations
@@ -19,6 +23,8 @@ from trajopt.solvers.shooting.search.filter import LARGE, MARGIN, SMALL, SWITCH_
 
 CORRECTIONS, WORTH = 4, 0.99
 """p_max and kappa_soc: corrections of a step, and how much the violation has to fall with each."""
+BLOCKED, EMPTIED = 5, 5
+"""After so many steps in a row that pairs of the filter shortened it is emptied, and how often."""
 SAFETY = 0.05
 """gamma_alpha: of the least step length."""
 
@@ -73,6 +79,7 @@ class LineSearch:
         self.filter = BarrierFilter(1.0)
         self._d, self._rows = np.zeros((program.N, program.n)), np.zeros(program.rows)
         self._fixes = np.zeros(len(program.fixed))
+        self._matched, self._blocked, self._emptied = False, 0, 0
         self._hopeful = (
             True  # whether the last full step was taken: then derivatives are worth computing before the next is
         )
@@ -92,6 +99,7 @@ class LineSearch:
 
         spare: memory for corrected steps.
         """
+        self._look_back()
         pair, alpha, full, hopeful = start.pair, step.alpha, True, self._hopeful
         least, self._hopeful = self._least(start.at.theta, step.slope), True
         while alpha >= least or full:
@@ -111,9 +119,20 @@ class LineSearch:
             alpha, full, self._hopeful = 0.5 * alpha, False, False
         return None
 
+    def _look_back(self) -> None:
+        """Empty a filter whose pairs have shortened the last steps."""
+        self._blocked = self._blocked + 1 if self._matched else 0
+        self._matched = False
+        if self._blocked >= BLOCKED and self._emptied < EMPTIED:
+            self._blocked, self._emptied = 0, self._emptied + 1
+            self.restart(0.0)
+
     def _takes(self, pair: tuple[float, float], here: Violation, merit: float, expected: float) -> bool:
         """Whether a step is accepted; if so, and if it was not one for the objective, the filter keeps the iterate left."""
-        if not np.isfinite(here.theta + merit) or not self.filter.accepts(pair, (here.theta, merit), expected):
+        new = here.theta, merit
+        finite = bool(np.isfinite(here.theta + merit))
+        if not finite or not self.filter.accepts(pair, new, expected):
+            self._matched = finite and self.filter.matched(new)
             return False
         if not self.filter.decides_by_cost(pair, expected):
             self.filter.add((pair[0] * (1.0 - MARGIN), pair[1] - MARGIN * pair[0]))

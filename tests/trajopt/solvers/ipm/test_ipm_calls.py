@@ -10,6 +10,7 @@ from trajopt import Guess, StatusCode, WarmStart
 from trajopt.results.records import NUMBERS
 from trajopt.solvers.ipm.compiled_ipm import InteriorLoop
 from trajopt.solvers.ipm.feasibility import Restoration
+from trajopt.solvers.ipm.line_search import BLOCKED, LineSearch
 from trajopt.solvers.ipm.workspace import Workspace
 
 pytestmark = pytest.mark.needs_compiler
@@ -121,6 +122,33 @@ def test_steps_for_feasibility_alone_come_between(most, code, in_python, monkeyp
     assert ways == [restored.verdict for restored in ran] and ways.count("back") > 1
     assert found.status.code is expected.status.code is code
     assert found.iterations == expected.iterations and found.cost == pytest.approx(expected.cost, rel=1e-6)
+
+
+@pytest.mark.parametrize(("seed", "most"), [(131, 35), (167, 37)])
+def test_a_filter_that_shortens_step_after_step_is_emptied(seed, most, in_python, monkeypatch):
+    loops, searches, iterate, look_back = [], [], InteriorLoop.iterate, LineSearch._look_back
+    monkeypatch.setattr(InteriorLoop, "iterate", lambda self: loops.append(self) or iterate(self))
+    monkeypatch.setattr(LineSearch, "_look_back", lambda self: searches.append(self) or look_back(self))
+    ocp = swing(np.array([3.0, 0.3, 0.0, 0.0]))
+    found = by_ipm(ocp, guess_of(ocp, 2.0, seed), {"max_iterations": most})
+    expected = in_python(ocp, guess_of(ocp, 2.0, seed), {"max_iterations": most})
+    assert loops[-1].state.emptied == searches[-1]._emptied == 1
+    for a, e in zip(found.history, expected.history, strict=True):
+        assert (a.cost, a.step_length) == pytest.approx((e.cost, e.step_length), rel=1e-4), a.iteration
+
+
+def test_only_steps_in_a_row_that_the_filter_shortens_empty_it():
+    search = LineSearch.__new__(LineSearch)
+    search._scale, search._matched, search._blocked, search._emptied = 1.0, False, 0, 0
+    search.restart(1.0)
+    search.remember(1e-3, 2.0)
+    for matched in [True] * (BLOCKED - 1) + [False] + [True] * (BLOCKED - 1):
+        search._matched = matched
+        search._look_back()
+        assert search.filter.pairs and not search._matched
+    search._matched = True
+    search._look_back()
+    assert not search.filter.pairs and search._emptied == 1
 
 
 def by_ipm(*args, **fields):

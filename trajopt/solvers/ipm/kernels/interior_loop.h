@@ -65,7 +65,7 @@ typedef struct {
     place_t *point, *other;
     violation_t at;
     double scale, objective, mu, most, filter_scale, errors[REMEMBERED], slow_errors[SLOW];
-    long is_free, remembered, oldest, pairs, hopeful, slow, slow_count, iteration, found;
+    long is_free, remembered, oldest, pairs, matched, blocked, emptied, hopeful, slow, slow_count, iteration, found;
     double began;
     optimality_t now_;
     direction_t step;
@@ -160,14 +160,15 @@ static int decides_by_cost(const solve_t *o, double theta, double expected)
 static int takes(solve_t *o, double theta, double phi, double gaps, double value, double expected)
 {
     double *pairs = o->w->pairs;
-    if (!(fabs(gaps + value) < HUGE_VAL) || gaps > LARGE * o->filter_scale) return 0;
+    if (!(fabs(gaps + value) < HUGE_VAL)) return o->matched = 0;
+    if (gaps > LARGE * o->filter_scale) return o->matched = 1, 0;
     const long kept = o->pairs < o->w->most_pairs ? o->pairs : o->w->most_pairs;
     for (long i = 0; i < kept; i++)
-        if (!(gaps <= (1.0 - MARGIN) * pairs[2 * i] || value <= pairs[2 * i + 1] - MARGIN * pairs[2 * i])) return 0;
+        if (!(gaps <= (1.0 - MARGIN) * pairs[2 * i] || value <= pairs[2 * i + 1] - MARGIN * pairs[2 * i])) return o->matched = 1, 0;
     const int by_cost = decides_by_cost(o, theta, expected);
     if (by_cost ? !(value <= phi + ARMIJO * fmin(expected, 0.0) + NOISE * fabs(phi))
                 : !(gaps <= (1.0 - MARGIN) * theta || value <= phi - MARGIN * theta))
-        return 0;
+        return o->matched = 0;
     if (by_cost) return 1;
     pairs += 2 * (o->pairs++ % o->w->most_pairs);
     pairs[0] = theta * (1.0 - MARGIN), pairs[1] = phi - MARGIN * theta;
@@ -233,9 +234,17 @@ static int corrected(solve_t *o, direction_t *step, double *alpha, double *objec
     return 0;
 }
 
+/* Empty a filter whose pairs have shortened the last steps. */
+static void look_back(solve_t *o)
+{
+    o->blocked = o->matched ? o->blocked + 1 : 0, o->matched = 0;
+    if (o->blocked >= BLOCKED && o->emptied < EMPTIED) o->blocked = 0, o->emptied++, restart(o);
+}
+
 /* The longest step length of its trials that the filter accepts, its end in o->other with first derivatives; 0: none is. */
 static int search(solve_t *o, direction_t *step, double *alpha, double *objective, violation_t *here)
 {
+    look_back(o);
     const double phi = merit(o, o->objective, o->at), tau = fmax(TAU, 1.0 - o->mu), least = least_length(o, o->at.theta, step->slope);
     const int hopeful = o->hopeful;
     int full = 1;

@@ -37,13 +37,18 @@ class Filter:
         """Whether a step from ``at`` to ``new``, pairs (theta, phi), is one; expected: slope of phi times its length."""
         (theta, phi), (gaps, value) = at, new
         noise = NOISE * abs(phi)
-        if gaps > self.largest * self.scale or not all(
-            gaps <= (1.0 - MARGIN) * t or value <= p - MARGIN * t for t, p in self.pairs
-        ):
+        if self.matched(new):
             return False
         if self.decides_by_cost(at, expected):
             return value <= phi + ARMIJO * min(expected, 0.0) + noise
         return gaps <= (1.0 - MARGIN) * theta or value <= phi - MARGIN * theta
+
+    def matched(self, new: tuple[float, float]) -> bool:
+        """Whether an iterate that was left is as good as a pair (theta, phi) in both, or theta is too large for any phi."""
+        gaps, value = new
+        return gaps > self.largest * self.scale or not all(
+            gaps <= (1.0 - MARGIN) * t or value <= p - MARGIN * t for t, p in self.pairs
+        )
 
     def decides_by_cost(self, at: tuple[float, float], expected: float) -> bool:
         """The switching condition."""
