@@ -120,9 +120,9 @@ class DDPOptions(SLQOptions):
 
     hessian: as in SLQ, of the cost, here "exact" by default: only so is convergence quadratic where residuals do not vanish.
     search: along the "line" of a step; or, with globalization = "merit", along the "curve" too that follows a bent valley
-    (:mod:`trajopt.solvers.shooting.search.curve`): steps of Gauss-Newton and of the largest convex share of the curvature
-    compete in every iteration, in place of ``curvature``, ``indefinite`` and ``switch``. It takes fewer iterations, each at two
-    to three times the price.
+    (:mod:`trajopt.solvers.shooting.search.curve`): once progress is slow by ``switch``, steps of Gauss-Newton and of the largest
+    convex share of the curvature compete in every iteration, in place of ``curvature`` and ``indefinite``. It takes fewer
+    iterations, each at two to three times the price.
     curvature: which costates the second derivatives of the dynamics are contracted with: those of one adjoint sweep ("newton"), or
     V'x of the backward sweep ("true").
     indefinite: what is done where curvature leaves Quu indefinite: "modify" its eigenvalues, or "regularize" by mu alone.

@@ -203,18 +203,19 @@ class _Run:
         N, linear = len(trials.us), trials.shooting.gaps == "linear"
         self.is_node = np.zeros(N + 1, dtype=bool)
         self.is_node[list(trials.shooting.nodes)] = True
-        self.first, direction, alphas = first, trials.direction, trials.alphas
-        self.ahead = self._along(trials.xs[first : last + 1], direction.dx[first : last + 1], alphas)
+        self.first, alphas = first, trials.alphas
+        dx, self._du = trials.direction.chord(alphas)
+        self.ahead = self._along(trials.xs[first : last + 1], dx[:, first : last + 1], alphas)
         here = np.arange(first, last + 1)
         fresh = here[(here == 0) | (self.is_node[here] & linear)]
         trials.X[:, fresh] = self.ahead[:, fresh - first]
         trials.D[:, first:last] = 0.0
 
     def _along(self, xs: Array, dx: Array, alphas: Array) -> Array:
-        """xs (+) alpha dx, (L, K, nx)."""
+        """xs (+) alpha dx, (L, K, nx), of dx (L or 1, K, ndx)."""
         shape = (len(alphas), *xs.shape)
         x = np.broadcast_to(xs, shape).reshape(-1, shape[2])
-        steps = (alphas[:, None, None] * dx).reshape(-1, dx.shape[1])
+        steps = (alphas[:, None, None] * dx).reshape(-1, dx.shape[2])
         return np.ascontiguousarray(self.manifold.integrate(x.T, steps.T).T).reshape(shape)
 
     def advance(self, knots: Array) -> None:
@@ -237,10 +238,9 @@ class _Run:
 
     def _controls(self, knots: Array) -> Array:
         """(L, S, nu) at S knots."""
-        trials = self.trials
-        _, du, K, _ = trials.direction
+        trials, K = self.trials, self.trials.direction.K
         off_path = self._difference(self.ahead[:, knots - self.first], trials.X[:, knots])
-        u = trials.us[knots] + trials.alphas[:, None, None] * du[knots]
+        u = trials.us[knots] + trials.alphas[:, None, None] * self._du[:, knots]
         u = u + (K[knots] @ off_path[:, :, :, None])[:, :, :, 0]
         return u if trials.bounds is None else np.clip(u, *(bound[knots] for bound in trials.bounds))
 

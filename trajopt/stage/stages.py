@@ -49,12 +49,23 @@ class StageDerivatives(NamedTuple):
 
 
 class Direction(NamedTuple):
-    """A step to be tried: dx (N + 1, ndx), du (N, nu), gains K (N, nu, ndx), gaps d (N, ndx) that it closes."""
+    """A step to be tried: dx (N + 1, ndx), du (N, nu), gains K (N, nu, ndx), gaps d (N, ndx) that it closes.
+
+    bend: (ddx, ddu) of a parabola, along which dx + alpha/2 ddx and du + alpha/2 ddu stand in their places; None: a straight line.
+    """
 
     dx: Array
     du: Array
     K: Array
     gaps: Array
+    bend: tuple[Array, Array] | None = None
+
+    def chord(self, alphas: Array) -> tuple[Array, Array]:
+        """dx (L or 1, N + 1, ndx), du (L or 1, N, nu) to the points of the step lengths alphas (L,)."""
+        if self.bend is None:
+            return self.dx[None], self.du[None]
+        halves = 0.5 * alphas[:, None, None]
+        return self.dx + halves * self.bend[0], self.du + halves * self.bend[1]
 
 
 class Candidates(NamedTuple):

@@ -19,7 +19,7 @@ from trajopt.results.records import PHASES
 
 SOURCE = f"{GIFTTHALER}, fig. 3"
 CONFIGS = Path(problems.__file__).parent / "configs"
-TASKS = {"trot": "hyq_trot", "gallop": "hyq_gallop"}
+TASKS = {"trot": "hyq_trot_published", "gallop": "hyq_gallop_published"}
 METHODS = {"Num-Diff": "forward_difference", "Auto-Diff codegen": "casadi_ad", "closed form": "analytic"}
 ITERATIONS = 30
 QUICK = ["problem.horizon=3", "solver.max_iterations=2"]

@@ -47,4 +47,4 @@ def test_a_posture_of_the_guess_is_looked_at_before_there_is_one(key):
     given = {"guess_steps": ["period=0.8"], "guess_push": ["start=0.0", "end=0.1"]}[key]
     overrides = [f"problem.{key}.{text}" for text in (*given, f"joints={[0.1] * 11}")]
     with pytest.raises(ValueError, match=f"{key}.joints has 11 entries; hyq has 12 joints"):
-        build_task(load_config("hyq_trot_marching", overrides))
+        build_task(load_config("hyq_trot", overrides))

@@ -20,8 +20,8 @@ TIMES = LENGTHS**0.5
 SHORT = {
     "hyq_trot_rigid": ["problem.swing=0.04", "problem.support=0.01", "problem.step_length=0.02"],
     "hyq_trot": ["problem.horizon=2"],
-    "hyq_trot_marching": ["problem.horizon=2"],
-    "hyq_gallop_marching": ["problem.horizon=2"],
+    "hyq_trot_published": ["problem.horizon=2"],
+    "hyq_gallop": ["problem.horizon=2"],
     "hyq_jump": ["problem.horizon=2", "problem.guess_push.start=0.0", "problem.waypoint.start=0.0"],
     "hyq_trot_mpc": ["problem.horizon=2"],
     "hyq_trot_rigid soft": [

@@ -124,6 +124,21 @@ def test_rollout_of_an_arm(count):
     assert_same_rollout(problem("ur5", "semi-implicit"), SHOOTING["all, linear"], count)
 
 
+@pytest.mark.parametrize("make", [compiled_evaluator, StageEvaluator], ids=["compiled", "numpy"])
+@pytest.mark.parametrize("kind", SHOOTING)
+def test_a_rollout_that_bends_follows_its_chords(kind, make):
+    """Each length is that of a straight step to the same point."""
+    ocp, alphas = problem(bounded=True), 0.7 ** np.arange(5)
+    xs, us = trajectory(ocp)
+    straight, rng, evaluator = _direction(ocp, xs, us), np.random.default_rng(3), make(ocp)
+    ddx, ddu = 0.3 * rng.standard_normal(xs.shape), rng.standard_normal(us.shape)
+    bent = evaluator.rollout(xs, us, straight._replace(bend=(ddx, ddu)), alphas, SHOOTING[kind])
+    for i, alpha in enumerate(alphas):
+        chord = straight._replace(dx=straight.dx + 0.5 * alpha * ddx, du=straight.du + 0.5 * alpha * ddu)
+        for a, e in zip(bent, evaluator.rollout(xs, us, chord, np.array([alpha]), SHOOTING[kind]), strict=True):
+            close(a[i], e[0])
+
+
 # -- what is compiled, and when -----------------------------------------------------------------------------------------
 
 

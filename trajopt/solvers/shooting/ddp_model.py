@@ -97,10 +97,12 @@ class Model(Protocol):
 
 
 def expanded(at: Iterate, evaluator: Evaluator) -> LQProblem:
-    """The expansion about an iterate by an evaluator, made anew if it was another's."""
+    """The expansion about an iterate by an evaluator, made once for each."""
     if at.evaluator is evaluator:
         return at.expansion.lq
-    return evaluator.expand(at.xs, at.us).lq._replace(d=at.expansion.lq.d)
+    if evaluator not in at.others:
+        at.others[evaluator] = evaluator.expand(at.xs, at.us).lq._replace(d=at.expansion.lq.d)
+    return at.others[evaluator]
 
 
 class PlainModel:

@@ -38,7 +38,8 @@ class Iterate(NamedTuple):
     """xs, us with their expansion, reduced gradient (N, m) and costates (N + 1, n).
 
     evaluator: that made the expansion. gradient, defect: largest entries, of the projected gradient and the gaps. gap: l1 norm
-    of the gaps, 0 at rounding level. stop: max(gradient, defect), each by its tolerance.
+    of the gaps, 0 at rounding level. stop: max(gradient, defect), each by its tolerance. others: LQ problems by other evaluators,
+    once they are known.
     """
 
     xs: Array
@@ -51,6 +52,7 @@ class Iterate(NamedTuple):
     defect: float
     gap: float
     stop: float
+    others: dict[Evaluator, LQProblem]
 
     @property
     def cost(self) -> float:
@@ -89,7 +91,7 @@ def measured(
     lam, reduced = lq_solver.adjoint(lq)
     gradient = float(np.abs(_projected(us, reduced, bounds)).max(initial=0.0))
     stop = max(gradient / options.gradient_tolerance, defect / options.defect_tolerance)
-    return Iterate(xs, us, expansion, evaluator, reduced, lam, gradient, defect, float(np.abs(lq.d).sum()), stop)
+    return Iterate(xs, us, expansion, evaluator, reduced, lam, gradient, defect, float(np.abs(lq.d).sum()), stop, {})
 
 
 def _projected(us: Array, gradient: Array, bounds: Bounds | None) -> Array:

@@ -44,7 +44,7 @@ from trajopt.solvers.shooting.search.globalization import (
     Regularization,
     SearchResult,
 )
-from trajopt.solvers.shooting.search.step_search import Attempt, StepSearch, better, phi, promised
+from trajopt.solvers.shooting.search.step_search import Attempt, StepSearch, beaten, better, phi, promised
 from trajopt.stage.evaluation import Evaluator, Shooting, StageEvaluator
 from trajopt.stage.kept import Kept
 from trajopt.stage.start import starts_at_once
@@ -81,6 +81,7 @@ class ShootingLoop:
         self.models = tuple(models) or (PlainModel(options.hessian, evaluator),)
         self.switch, self.kept = switch, kept
         self.preferred = self.models[-1 if switch >= 1.0 else 0]
+        self.slow = switch >= 1.0
         self.journal = Journal(callback)
         self.shooting = Shooting.every(options.shooting, ocp.horizon, options.gaps)
         self.search = StepSearch(evaluator, self.lq_solver, options, self.shooting)
@@ -235,14 +236,16 @@ class ShootingLoop:
         return status
 
     def _attempt(self, at: Iterate) -> Attempt | Status:
-        """The preferred model's step, or the best of all where it is spoiled or curves are searched; last those that change Quu."""
+        """The preferred model's step, or the best of all where it is spoiled, or where curves are searched and progress has become
+        slow; last those that change Quu."""
         before, best = (self.merit, self.regularization), self._tried(at, self.preferred)
+        self.slow = self.slow or isinstance(best, Status) or self._is_slow(at, best.search)
         others = [(model, False) for model in self.models if model is not self.preferred]
         for model, definite in [*others, *((model, True) for model in self.models if model.modifies)]:
-            if not (self.search.curved or isinstance(best, Status) or best.spoiled):
+            if not (isinstance(best, Status) or (self.slow if self.search.curved else best.spoiled)):
                 break
             self.merit, self.regularization = before
-            best = better(best, self._tried(at, model, definite))
+            best = better(best, self._tried(at, model, definite, best))
         if not isinstance(best, Status):
             won = best.model is not self.preferred
             self.preferred = best.model if won else self._next(at, best.model, best.search)
@@ -250,11 +253,15 @@ class ShootingLoop:
 
     def _next(self, at: Iterate, model: Model, search: SearchResult) -> Model:
         """The model to prefer after a step of one: the last where that was slow."""
-        slow = search.actual < self.switch * abs(phi(self.merit, at))
-        return self.models[-1] if slow else model
+        return self.models[-1] if self._is_slow(at, search) else model
 
-    def _tried(self, at: Iterate, model: Model, definite: bool = False) -> Attempt | Status:
-        """The step of a model, and the search along it."""
+    def _is_slow(self, at: Iterate, search: SearchResult) -> bool:
+        return search.actual < self.switch * abs(phi(self.merit, at))
+
+    def _tried(
+        self, at: Iterate, model: Model, definite: bool = False, rival: Attempt | Status | None = None
+    ) -> Attempt | Status:
+        """The step of a model, and the search along it, which ends where it is beaten by a rival."""
         step = self._direction(at, model, definite)
         if isinstance(step, Status):
             return step
@@ -264,6 +271,8 @@ class ShootingLoop:
         if promise > ROUNDING:
             with self.journal.timed("rollout"):
                 search = self.search.along(at, step, self.merit, self._bounds(at))
+            if search.accepted and beaten(search, self.merit, rival):
+                return Attempt(model, mu, step, search, False, None, self.merit, self.regularization)
             evaluator = self._next(at, model, search).evaluator
             new = self._expanded(search.xs, search.us, evaluator) if search.accepted else None
         polished = search is None or (new is None and promise <= NEAR_ROUNDING)
@@ -309,7 +318,8 @@ class ShootingLoop:
             policy = self.at_once.gains(self.at_once.slot_of(at), self.regularization.mu)
         else:
             damping = self._damping(at)
-            policy = self.lq_solver.solve_riccati(self.models[-1].problem(at, damping).lq, *damping)
+            model = self.models[-1 if self.slow or not self.search.curved else 0]
+            policy = self.lq_solver.solve_riccati(model.problem(at, damping).lq, *damping)
         return policy if policy.failed_at is None else self.policy or policy
 
     def _bounds(self, at: Iterate) -> Bounds | None:

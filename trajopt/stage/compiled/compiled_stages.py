@@ -251,7 +251,9 @@ class CompiledStages:
         last = first + len(self._values[0])
         start, stop, trial = _tasks(trials.shooting, first, last, count)
         cost, node = np.empty(len(start)), node_flags(trials.shooting.nodes, N)
-        given = [np.ascontiguousarray(a, float) for a in (trials.xs, trials.us, *trials.direction)]
+        *straight, bend = trials.direction
+        given = [np.ascontiguousarray(a, float) for a in (trials.xs, trials.us, *straight)]
+        bent = [np.ascontiguousarray(a, float) for a in bend or ()]
         limits = [] if trials.bounds is None else [np.ascontiguousarray(b, float) for b in trials.bounds]
         alphas = np.ascontiguousarray(trials.alphas, float)
         arrays = [
@@ -260,9 +262,8 @@ class CompiledStages:
             address(alphas),
             address(node),
         ]
-        all_of = TrialsData(
-            N, trials.shooting.gaps == "nonlinear", *arrays, *map(address, (trials.X, trials.U, trials.D))
-        )
+        filled = map(address, (trials.X, trials.U, trials.D))
+        all_of = TrialsData(N, trials.shooting.gaps == "nonlinear", *arrays, *filled, *map(address, bent))
         parts = PartsData(first, *map(address, (start, stop, trial, cost)))
         head = [ctypes.byref(s) for s in (self.data, all_of, parts)]
 

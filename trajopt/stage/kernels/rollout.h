@@ -1,4 +1,5 @@
-/* Closed-loop roll-outs of a phase for several step lengths: u = us + alpha du + K (x (-) (xs (+) alpha dx)), within bounds.
+/* Closed-loop roll-outs of a phase for several step lengths: u = us + alpha du + K (x (-) (xs (+) alpha dx)), within bounds, or along a
+   parabola, with dx + alpha/2 ddx and du + alpha/2 ddu in place of dx and du.
    The twin of the roll-out of trajopt/stage/numpy_stages.py.  Before this text stand rows.h and stage.h.
 
    The horizon is rolled out in parts, one in each lane: a part begins at xs (+) alpha dx at knot 0 and at nodes with linear gaps,
@@ -33,12 +34,17 @@ static void settle(lanes_t *at)
 #define OF_STAGES(array, width, y) \
     ROWS_OF_LANES(at->of[l].stages->array + (at->n[l] - at->of[l].parts->origin) * (width), width, y)
 
-/* xs (+) alpha dx at the knots of the lanes */
+/* xs (+) alpha dx at the knots of the lanes, which all bend or do not */
 static void along(V alpha, const lanes_t *at, V *restrict y)
 {
     V from[NX], move[ND];
     OF_TRIALS(xs, NX, from)
     OF_TRIALS(dx, ND, move)
+    if (at->of[0].trials->ddx) {
+        V bend[ND];
+        OF_TRIALS(ddx, ND, bend)
+        for (int i = 0; i < ND; i++) move[i] += 0.5 * alpha * bend[i];
+    }
     for (int i = 0; i < ND; i++) move[i] = alpha * move[i];
     manifold_integrate(from, move, y);
 }
@@ -85,6 +91,11 @@ static void controls(V alpha, const lanes_t *at, const V *e, V *restrict u)
     V step[NU + 1], K[NU * ND + 1], limit[NU + 1];
     OF_TRIALS(us, NU, u)
     OF_TRIALS(du, NU, step)
+    if (at->of[0].trials->ddu) {
+        V bend[NU + 1];
+        OF_TRIALS(ddu, NU, bend)
+        for (int i = 0; i < NU; i++) step[i] += 0.5 * alpha * bend[i];
+    }
     for (int i = 0; i < NU; i++) u[i] += alpha * step[i];
     if (e) {
         OF_TRIALS(K, NU * ND, K)

@@ -41,12 +41,14 @@ typedef struct {
     const double *xs, *us;
 } seen_t;
 
-/* Arrays of the whole horizon of N knots.  lower, upper: NULL for none.  X, U, D: trajectories of all step lengths, one after the other. */
+/* Arrays of the whole horizon of N knots.  lower, upper: NULL for none.  X, U, D: trajectories of all step lengths, one after the other.
+   ddx, ddu: how the step bends, NULL for a straight one. */
 typedef struct {
     long N, nonlinear;
     const double *xs, *us, *dx, *du, *K, *gaps, *lower, *upper, *alphas;
     const signed char *node;
     double *X, *U, *D;
+    const double *ddx, *ddu;
 } trials_t;
 
 /* Part k has the knots start[k] .. stop[k] of the horizon and the step length alphas[trial[k]]; cost[k] becomes its running cost.

@@ -1,5 +1,7 @@
 """Searches along parabolas."""
 
+from collections import Counter
+
 import numpy as np
 import pytest
 import textbook_systems as textbook
@@ -10,6 +12,7 @@ from dynamics_backends.registry import make_backend
 from trajopt import OCP, SampledSystem, control_cost, solver_options, state_cost
 from trajopt.lq.lq_solver import NumpyLQ
 from trajopt.solvers.options import DDPOptions
+from trajopt.solvers.shooting.ddp_model import MixedModel
 from trajopt.solvers.shooting.iterate import measured, rolled_out, step_of
 from trajopt.solvers.shooting.search import curve
 from trajopt.solvers.shooting.search.curve import along_curve, bend_of
@@ -72,15 +75,17 @@ def test_the_parabola_leaves_gaps_of_the_third_order(probe, orders, monkeypatch)
     bent = step._replace(bend=bend_of(at, step, at.expansion.lq, evaluator, lq_solver))
     everywhere = Shooting.every("all", at.us.shape[0], "linear")
 
-    def gaps(part, alpha):
-        direction = Direction(*part.linear, part.policy.K, at.expansion.lq.d)
+    def gaps(bend, alpha):
+        direction = Direction(*step.linear, step.policy.K, at.expansion.lq.d, bend)
         return np.abs(evaluator.rollout(at.xs, at.us, direction, np.array([alpha]), everywhere).defects).max()
 
-    parts = {float(alphas[0]): part for alphas, part in list(along_curve(bent, 3))[1:]}
-    assert gaps(step, 0.25) / gaps(step, 0.125) == pytest.approx(4.0, rel=0.1)
-    assert gaps(parts[0.25], 0.25) < 0.05 * gaps(step, 0.25)
+    (_, straight), (alphas, bend) = along_curve(bent, 3)
+    assert straight is None
+    assert {0.25, 0.125} <= set(alphas)
+    assert gaps(None, 0.25) / gaps(None, 0.125) == pytest.approx(4.0, rel=0.1)
+    assert gaps(bend, 0.25) < 0.05 * gaps(None, 0.25)
     if orders is not None:
-        assert np.log2(gaps(parts[0.25], 0.25) / gaps(parts[0.125], 0.125)) == pytest.approx(orders, abs=0.05)
+        assert np.log2(gaps(bend, 0.25) / gaps(bend, 0.125)) == pytest.approx(orders, abs=0.05)
 
 
 @pytest.mark.parametrize("shooting", ["single", "all"])
@@ -92,6 +97,34 @@ def test_swing_up_reaches_the_optimum_of_the_line_search(shooting):
     assert bent.status.success
     assert bent.cost == pytest.approx(line.cost, rel=1e-9)
     assert {r.hessian for r in bent.history} <= {"gauss_newton", "mixed"}
+
+
+@pytest.mark.parametrize("switch", [0.2, 1.0])
+def test_curvature_is_asked_for_once_progress_is_slow(switch, monkeypatch):
+    """From the first iteration on with switch = 1."""
+    asked, own = [], MixedModel.problem
+    monkeypatch.setattr(
+        MixedModel, "problem", lambda model, at, *given: asked.append(at.cost) or own(model, at, *given)
+    )
+    solution = solve(pendulum_swing_up(), None, CURVE | {"shooting": "all", "switch": switch}, solver="ddp")
+    slow = next(r for r in solution.history if r.actual_decrease < switch * r.merit)
+    assert solution.status.success
+    assert asked[0] == slow.cost
+    assert (slow.iteration > 0) == (switch < 1.0)
+
+
+def test_an_iterate_is_expanded_once_by_each_evaluator(monkeypatch):
+    expanded, own = Counter(), StageEvaluator.expand
+
+    def counted(evaluator, xs, us):
+        expanded[id(evaluator), xs.tobytes(), us.tobytes()] += 1
+        return own(evaluator, xs, us)
+
+    monkeypatch.setattr(StageEvaluator, "expand", counted)
+    solution = solve(pendulum_swing_up(), None, CURVE | {"shooting": "all"}, solver="ddp")
+    assert {r.hessian for r in solution.history} == {"gauss_newton", "mixed"}
+    assert set(expanded.values()) == {1}
+    assert len(expanded) <= 2.5 * solution.iterations  # most of what was beaten is not expanded
 
 
 def test_box_limits_are_kept():

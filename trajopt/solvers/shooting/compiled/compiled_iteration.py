@@ -324,7 +324,7 @@ class CompiledIteration:
             xs, us, x_next, lam, g = (self._view(f"{slot}.{name}") for name in ("xs", "us", "x_next", "lambda", "g"))
             blocks = {name: self._view(f"{slot}.{name}") for name in LQProblem._fields[:-1]}
             expansion = Expansion(LQProblem(**blocks, dx0=np.zeros(self._sizes.n)), math.nan, x_next)
-            self._iterates[slot] = known = Iterate(xs, us, expansion, self._evaluator, g, lam, *(math.nan,) * 4)
+            self._iterates[slot] = known = Iterate(xs, us, expansion, self._evaluator, g, lam, *(math.nan,) * 4, {})
         expansion = known.expansion._replace(cost=now.cost)
         return known._replace(expansion=expansion, gradient=now.gradient, defect=now.defect, gap=now.gap, stop=now.stop)
 

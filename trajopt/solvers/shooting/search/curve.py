@@ -50,14 +50,11 @@ def bend_of(at: Iterate, step: Step, lq: LQProblem, evaluator: Evaluator, lq_sol
     return lq_solver.forward(bent, policy)[0] if policy.failed_at is None else None
 
 
-def along_curve(step: Step, halvings: int) -> Iterator[tuple[Array, Step]]:
-    """Lengths with the steps they belong to: the straight one, and of each length on the parabola its chord."""
-    yield 0.5 ** np.arange(-STRETCHED, halvings + 1.0), step
-    alphas = 0.5 ** np.arange(halvings + 1)
+def along_curve(step: Step, halvings: int) -> Iterator[tuple[Array, LQStep | None]]:
+    """Lengths with the bend they belong to: none for the straight step, and that of the parabola."""
+    yield 0.5 ** np.arange(-STRETCHED, halvings + 1.0), None
     if step.bend is not None:
-        for alpha in alphas[:BENT]:
-            parts = (line + 0.5 * alpha * bend for line, bend in zip(step.linear, step.bend, strict=True))
-            yield np.array([alpha]), step._replace(linear=LQStep(*parts))
+        yield 0.5 ** np.arange(min(BENT, halvings + 1)), step.bend
 
 
 def most_reduced(

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dynamics_backends.protocol import Array
-from trajopt.lq.lq import Bounds, LQProblem, Policy
+from trajopt.lq.lq import Bounds, LQProblem, LQStep, Policy
 from trajopt.lq.lq_solver import LQSolver
 from trajopt.results.status import Status
 from trajopt.solvers.options import DDPOptions, SLQOptions
@@ -63,13 +63,19 @@ def _expected(merit: Merit, at: Iterate, step: Step, alphas: Array) -> Array:
 
 
 def better(one: Attempt | Status, other: Attempt | Status) -> Attempt | Status:
-    """The attempt that reduces the merit more, as the larger penalty of both measures it."""
+    """The attempt that reduces the merit more; where the other has led nowhere, or was beaten() by the one, the one."""
     if isinstance(other, Status) or (other.new is None and not isinstance(one, Status)):
         return one
-    if isinstance(one, Status) or one.new is None or other.new is None:
-        return other
-    merit = max(one.merit, other.merit, key=lambda m: m.penalty)
-    return min(one, other, key=lambda attempt: float(merit(attempt.search.cost, attempt.search.defects)))
+    return one if beaten(other.search, other.merit, one) else other
+
+
+def beaten(search: SearchResult, merit: Merit, by: Attempt | Status | None) -> bool:
+    """Whether an attempt has reduced the merit as much as what a search with this merit found, as the larger penalty of both
+    measures it."""
+    if by is None or isinstance(by, Status) or by.new is None:
+        return False
+    merit = max(by.merit, merit, key=lambda m: m.penalty)
+    return float(merit(by.search.cost, by.search.defects)) <= float(merit(search.cost, search.defects))
 
 
 class StepSearch:
@@ -80,7 +86,7 @@ class StepSearch:
 
     @property
     def curved(self) -> bool:
-        """Whether the steps of all models compete, each along a parabola too."""
+        """Whether steps are searched along parabolas too, where those of all models compete once progress is slow."""
         return isinstance(self.options, DDPOptions) and self.options.search == "curve"
 
     def bent(self, at: Iterate, step: Step, lq: LQProblem) -> Step:
@@ -88,17 +94,17 @@ class StepSearch:
         bend = bend_of(at, step, lq, self.evaluator, self.lq_solver) if self.curved else None
         return step._replace(bend=bend)
 
-    def tried(self, at: Iterate, step: Step, alphas: Array) -> Candidates:
-        """Trajectories along a step."""
-        direction = Direction(*step.linear, step.policy.K, at.expansion.lq.d)
+    def tried(self, at: Iterate, step: Step, alphas: Array, bend: LQStep | None = None) -> Candidates:
+        """Trajectories along a step, or along the parabola that it begins."""
+        direction = Direction(*step.linear, step.policy.K, at.expansion.lq.d, bend)
         return self.evaluator.rollout(at.xs, at.us, direction, alphas, self.shooting)
 
     def along(self, at: Iterate, step: Step, merit: Merit, bounds: Bounds | None) -> SearchResult:
         """The line search on the merit; bounds: on du."""
         if self.curved:
             tries = [
-                (alphas, self.tried(at, part, alphas))
-                for alphas, part in along_curve(step, self.options.max_backtracks)
+                (alphas, self.tried(at, step, alphas, bend))
+                for alphas, bend in along_curve(step, self.options.max_backtracks)
             ]
             return most_reduced(tries, merit, phi(merit, at), lambda a: _expected(merit, at, step, a), self.options)
         current = step
