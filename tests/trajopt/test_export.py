@@ -123,6 +123,11 @@ def points(ocp, count=5):
 def test_it_builds_without_a_warning_and_the_example_runs(exported):
     built = exported.make()
     assert "warning" not in exported.output + built.stdout + built.stderr
+    assert_the_example_runs(exported)
+
+
+def assert_the_example_runs(exported):
+    """Twenty steps, each at no higher cost."""
     lines = subprocess.run([exported.folder / f"{exported.name}_main"], capture_output=True, text=True, check=True)
     costs = [float(line.split()[2]) for line in lines.stdout.splitlines()]
     assert len(costs) == 20 and all(b <= a for a, b in pairwise(costs))
@@ -217,6 +222,7 @@ def test_a_floating_base(tmp_path):
     us = np.zeros((6, free.nu))
     xs = tracked(ocp, x0, np.tile(x0, (6, 1)), us, np.zeros((6, free.nu, n)))[0]
     assert_same_step(exported, ocp, x0, xs, us, np.zeros((6, free.nu, n)))
+    assert_the_example_runs(exported)
 
 
 # -- SLQ ----------------------------------------------------------------------------------------------------------------

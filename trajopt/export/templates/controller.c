@@ -67,7 +67,8 @@ static double roll_out(long N, const double *xs, const double *us, const double 
     double cost, last;
     const stages_t stages = stages_of(p);
     const end_t end = end_of(N, p);
-    const trials_t trials = {N, 0, xs, us, w->dx, w->du, K, w->d, p->u_lower, p->u_upper, &alpha, w->node, w->X, w->U, w->D};
+    const trials_t trials = {N, 0, xs, us, w->dx, w->du, K, w->d, p->u_lower, p->u_upper, &alpha, w->node, w->X, w->U, w->D,
+                             NULL, NULL};
     const parts_t whole = {0, &start, &N, &trial, &cost};
     memset(w->node, 0, sizeof w->node);
     stage_rollout(&stages, &trials, &whole, 0, 1, w->room);

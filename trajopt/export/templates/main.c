@@ -13,7 +13,8 @@ static prefix_workspace workspace;
 
 int main(void)
 {
-    memcpy(xs, prefix_default_x0, sizeof prefix_default_x0);
+    for (int i = 0; i <= PREFIX_HORIZON; i++) /* states, all of them: a quaternion of zeros is none */
+        memcpy(xs + i * PREFIX_NX, prefix_default_x0, sizeof prefix_default_x0);
     for (int i = 0; i < STEPS; i++) {
         const double cost =
             prefix_slq_step(PREFIX_HORIZON, prefix_default_x0, xs, us, &prefix_default_problem, K, k, &workspace);
