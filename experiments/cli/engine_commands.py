@@ -116,7 +116,7 @@ def export(config: str, overrides: tuple[str, ...], urdf: str | None, out: str, 
     from trajopt.export.controller import controller_files
 
     settings = configured(config, overrides, urdf=urdf)
-    task = task_of(settings.with_engine("numpy"))
+    task = task_of(settings.with_engine("auto"))
     hessian = getattr(settings.solver_options, "hessian", "gauss_newton")
     prefix = Path(config).stem.replace("-", "_") if name is None else name
     files = controller_files(task.ocp, prefix, task.guess, hessian)
