@@ -145,6 +145,10 @@ class Task:
     resolved: Mapping[str, Any] = field(default_factory=dict)
     clearance: Callable[[Array, Array], Array] | None = None
 
+    def amiss(self, xs: Array) -> list[str]:
+        """What a solution with states (N + 1, nx) runs into or does not reach: with some it does not do what was asked for."""
+        return [*self.nearness(xs).warnings, *self.missed(xs)]
+
     @cached_property
     def guess(self) -> Guess:
         """Where solvers start."""

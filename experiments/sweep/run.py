@@ -61,7 +61,7 @@ class FromConfig:
         task = build_task(config)
         once = task.refined is None and not task.easier
         by_steps = None if once else partial(solve_task, config, task, check=False)
-        return SweepProblem(task.ocp, task.guess, config.solver_name, config.solver_options, by_steps)
+        return SweepProblem(task.ocp, task.guess, config.solver_name, config.solver_options, by_steps, task.amiss)
 
 
 def _is_file(value: object) -> bool:

@@ -35,6 +35,17 @@ def refusing(goal: float, **others: object) -> to.OCP:
     return cart(goal, **others)  # type: ignore[arg-type]
 
 
+def far_off(states: np.ndarray) -> list[str]:
+    """What is amiss with states that end on the left."""
+    end = states[-1, 0]
+    return [f"ends at {end:.3f}", "on the left"] if end < 0 else []
+
+
+def judged(goal: float) -> to.SweepProblem:
+    """A row that is a success where its motion ends on the right."""
+    return to.SweepProblem(cart(goal), amiss=far_off)
+
+
 def deadly(goal: int) -> to.OCP:
     """A row whose process dies, as by an error in C; 3 is the goal that kills."""
     if goal == 3:

@@ -52,7 +52,8 @@ MOST_KINDS, LOOKED_AT = 64, 1000
 class SweepProblem(NamedTuple):
     """What a row solves: a problem, a guess (default x0, no control), a solver and its options (default those of the study).
 
-    solve: finds the solution in place of these, for problems that are solved in several steps.
+    solve: finds the solution in place of these, for problems that are solved in several steps. amiss: sentences about what
+    states (N + 1, nx) leave undone or run into; a solution with some is no success, and they are its reason.
     """
 
     ocp: OCP
@@ -60,6 +61,7 @@ class SweepProblem(NamedTuple):
     solver: str | None = None
     options: Any = None
     solve: Callable[[], Solution] | None = None
+    amiss: Callable[[Array], Sequence[str]] | None = None
 
 
 Make = Callable[..., "OCP | tuple[OCP, Guess] | SweepProblem"]
@@ -105,11 +107,12 @@ def solve_rows(study: Study, rows: Sequence[int]) -> list[Result]:
             if takes_lanes(problem):
                 alike.setdefault(_kind(problem), []).append((row, problem))
             else:
-                found[row] = result(row, solved(problem), study.gains)
+                found[row] = result(row, solved(problem), study.gains, problem.amiss)
     for members in alike.values():
         for row, problem, solution in together(members, study.gains):
             with _failing(found, row):
-                found[row] = result(row, solved(problem) if solution is None else solution, study.gains)
+                own = solved(problem) if solution is None else solution
+                found[row] = result(row, own, study.gains, problem.amiss)
     return [found[row] for row in rows]
 
 
@@ -170,16 +173,20 @@ def solved(problem: SweepProblem) -> Solution:
     return solve(problem.ocp, problem.guess, problem.options, solver=problem.solver, check=False)
 
 
-def result(row: int, solution: Solution, gains: bool) -> Result:
-    """What is kept of a solution. Raises KeyboardInterrupt for one that was interrupted: its row is not finished."""
+def result(row: int, solution: Solution, gains: bool, amiss: Callable[[Array], Sequence[str]] | None = None) -> Result:
+    """What is kept of a solution; amiss: see :class:`SweepProblem`.
+
+    Raises KeyboardInterrupt for one that was interrupted: its row is not finished.
+    """
     status = solution.status
     if status.code is StatusCode.INTERRUPTED:
         raise KeyboardInterrupt
     last = solution.history[-1] if solution.history else None
+    wrong = amiss(solution.xs) if amiss is not None and status.success else ()
     values = (
         str(status.code),
-        bool(status.success),
-        status.message,
+        bool(status.success) and not wrong,
+        "; ".join(wrong) or status.message,
         solution.cost,
         solution.iterations,
         np.nan if status.kkt is None else status.kkt,

@@ -190,7 +190,7 @@ def _is_ready(study: Study, row: int, errors: list[Exception]) -> bool:
 
     try:
         problem = study.problem(row)
-        ocp, guess, solver, options, _ = problem
+        ocp, guess, solver, options, *_ = problem
         with starting("compiled"):
             lanes = takes_lanes(problem)
             if not lanes or any(solution is None for *_, solution in together([(row, valid(problem))], study.gains)):

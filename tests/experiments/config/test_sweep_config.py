@@ -65,6 +65,16 @@ def test_rows_are_what_solve_finds(config, tmp_path):
     assert found.group["cost"][3] == single.cost
 
 
+def test_a_row_that_misses_its_goal_is_no_success(config, tmp_path):
+    """As it is none for `trajopt solve`."""
+    loose = "problem.weights.terminal_goal=1e-6"
+    result = run(config, tmp_path / "out", "--set", loose, "--set", "output.plots=false")
+    assert "0 of 4 rows solved" in result.output
+    table = Sweep(tmp_path / "out").scalars()
+    assert set(table["status"]) == {"converged"} and not table["success"].any()
+    assert all("from its goal" in reason for reason in table["reason"])
+
+
 @pytest.mark.needs_compiler
 def test_rows_of_one_structure_are_solved_together_and_each_is_the_single_solve(config, tmp_path, monkeypatch):
     """In lanes; what a row gives does not depend on the rows beside it."""

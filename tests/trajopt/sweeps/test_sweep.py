@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from sweep_cases import VARY, cart, deadly, refusing, swinging
+from sweep_cases import VARY, cart, deadly, judged, refusing, swinging
 
 import trajopt as to
 from trajopt.sweeps import rows, run
@@ -244,6 +244,17 @@ def test_failures_are_rows_with_their_reason(tmp_path):
     assert found.group["K"].shape == (8, 5, 1, 2)
     assert list(found.trajectories().rows) == list(np.flatnonzero(goals >= 0))
     assert len(found.trajectories(success=False).rows) == 8
+
+
+def test_an_optimum_that_does_not_do_what_was_asked_for_is_no_success(tmp_path):
+    found = study(tmp_path, n=8, make=judged, vary={"goal": VARY["goal"]})
+    table, left = found.scalars(), found.values("goal") < 0
+    assert left.any() and not left.all()
+    np.testing.assert_array_equal(table["success"], ~left)
+    assert set(table["status"]) == {"converged"}
+    for row in np.flatnonzero(left):
+        assert table["reason"][row] == f"ends at {found.group['xs'][int(row)][-1, 0]:.3f}; on the left"
+    assert list(found.trajectories().rows) == list(np.flatnonzero(~left))
 
 
 def test_where_no_row_can_be_built_the_error_is_told_at_once(tmp_path):
