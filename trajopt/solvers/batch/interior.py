@@ -41,7 +41,7 @@ _REFERRED = (REFERRED, End.NOT_FINITE, End.NO_STEP)
 
 def fits_interior(ocp: OCP, options: Any) -> bool:
     """Whether kernels/interior_loop.h has all that the solver does with a problem."""
-    if type(options) is not IPMOptions or not ocp.manifold.is_vector_space:
+    if type(options) is not IPMOptions:
         return False
     return serves(ipm.prepared(ocp, _still(ocp), options).program, alone=False)
 

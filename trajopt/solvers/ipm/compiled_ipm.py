@@ -65,11 +65,11 @@ _CONSTANTS = {
     "SCALED_FROM": measure.LARGE,
 }
 _Part = struct_of("part_t", "first:l last:l row:l count:l exact:l values expand curve room curve_room")
-_PLACE = "v d g A B lx lu gx gu Q S R cost x_next kept"
+_PLACE = "v d g A B lx lu gx gu Q S R cost x_next kept xs"
 _STRUCTURE = [name for name, *_ in library.StructureData._fields_]
 _Interior = struct_of(
     "interior_t",
-    "parts count:l end_row:l end_count:l end_exact:l end_values end_expand end_curve end_room still "
+    "parts count:l end_row:l end_count:l end_exact:l end_values end_expand end_curve end_room still nx:l moved carried "
     "N:l rows:l fixes:l row fix fixed kind held lower upper target at system "
     + " ".join(f"place_{i}_{name}" for i in range(2) for name in _PLACE.split())
     + " lam y zl zu f step_0 step_1 pairs d own_rows own_fixes new_rows new_fixes most_pairs:l equations:l adaptive:l "
@@ -142,10 +142,10 @@ def _kernels(ndx: int, nu: int, soon: bool) -> Kernels:
 def serves(program: StageProgram, *, alone: bool) -> bool:
     """Whether the C has all that the method does with a program; alone: and one thread does the work.
 
-    States of a vector space, and stages that are compiled as wholes.
+    These are stages that are compiled as wholes.
     """
     *stages, end = program.stages
-    if not program.flat or MIXED in program.orders or type(end) is not CompiledEnd:
+    if MIXED in program.orders or type(end) is not CompiledEnd:
         return False
     if not all(type(s) is CompiledStages and hasattr(s.library, "values") for s in stages):
         return False
@@ -196,8 +196,11 @@ class InteriorLoop:
         d.end_curve, d.end_room = code_of(end.library.end_second) if exact else None, self._room(end.library.rooms)
         for i, (p, table) in enumerate(zip(points, tables, strict=True)):
             own = (*(getattr(p.data, name) for name in _PLACE.split()[:12]), address(p.cost), address(p.x_next))
-            for name, at in zip(_PLACE.split(), (*own, ctypes.addressof(table)), strict=True):
+            for name, at in zip(_PLACE.split(), (*own, ctypes.addressof(table), address(p.xs)), strict=True):
                 setattr(d, f"place_{i}_{name}", at)
+        d.nx = program.ocp.manifold.nx
+        if not program.flat:
+            d.moved, d.carried = code_of(stages[0].library.moved), code_of(stages[0].library.carried)
         d.lam, d.y, d.zl, d.zu, d.f = z.addresses
         d.step_0, d.step_1 = (step.ref for step in steps)
         d.d, d.own_rows, d.own_fixes, d.new_rows, d.new_fixes = map(address, self._work)

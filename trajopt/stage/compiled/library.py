@@ -61,6 +61,9 @@ class Library:
             self.end_first_abreast = bound(found, "end_first_abreast", "pl pp")
         elif "first" in shape.parts:
             self.values = bound(found, "stage_values", "pp ll pp")
+            self.on_groups = not backend.map.manifold.is_vector_space
+            if self.on_groups:
+                self.moved, self.carried = found.stage_moved, found.stage_carried
         self.rooms = Rooms(int(bound(found, "stage_room", "p", ctypes.c_long)(head)) * self.lanes)
         if "second" in shape.parts:
             self.second = bound(found, "stage_second", "pp ll pp")

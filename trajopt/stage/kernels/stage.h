@@ -115,6 +115,42 @@ EXPORT void stage_values(const stages_t *s, const point_t *at, long first, long 
     }
 }
 
+#ifdef LIE
+/* to <- xs (+) alpha dx, `count` states */
+EXPORT void stage_moved(const double *xs, const double *dx, double alpha, long count, double *to)
+{
+    for (long n = 0; n < count; n += LANES) {
+        const int own = count - n < LANES ? count - n : LANES;
+        V x[NX], d[ND], y[NX];
+        pack(xs + n * NX, NX, own, x);
+        pack(dx + n * ND, ND, own, d);
+        for (int i = 0; i < ND; i++) d[i] = alpha * d[i];
+        manifold_integrate(x, d, y);
+        unpack(y, NX, own, to + n * NX);
+    }
+}
+
+/* Covectors lam at `count` states to those at the states alpha dx away: lam <- dexp^-1(alpha dx)' lam on the groups. */
+EXPORT void stage_carried(const double *dx, double alpha, long count, double *lam)
+{
+    for (long n = 0; n < count; n += LANES) {
+        const int own = count - n < LANES ? count - n : LANES;
+        V d[ND], M[LIE_ROOM], from[ND], y[ND];
+        pack(dx + n * ND, ND, own, d);
+        pack(lam + n * ND, ND, own, from);
+        for (int i = 0; i < ND; i++) d[i] = alpha * d[i];
+        manifold_dexp_inv(d, M);
+        memcpy(y, from, sizeof y);
+        for (int g = 0; g < LIE_GROUPS; g++)
+            for (int j = 0; j < lie_size[g]; j++) {
+                V s = ZERO;
+                for (int i = 0; i < lie_size[g]; i++) s += M[lie_offset[g] + i * lie_size[g] + j] * from[lie_at[g] + i];
+                y[lie_at[g] + j] = s;
+            }
+        unpack(y, ND, own, lam + n * ND);
+    }
+}
+#endif
 #endif
 
 /* The columns of G are carried to the tangent space at the node. */

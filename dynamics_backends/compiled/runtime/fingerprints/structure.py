@@ -168,6 +168,9 @@ class _Writer:
             return _item("items", self.written(type(value)), self._state(value), *self._all(*value))
         return _item(type(value).__name__, *self._all(*value))
 
+    def _slice(self, value: slice) -> bytes:
+        return _item("slice", *self._all(value.start, value.stop, value.step))
+
     def _set(self, value: Any) -> bytes:
         return _item("set", *sorted(self._all(*value)))
 
@@ -372,6 +375,7 @@ _KINDS: tuple[tuple[Any, Callable[[_Writer, Any], bytes]], ...] = (
     (enum.Enum, _Writer._enum),
     (types.SimpleNamespace, _Writer._namespace),
     ((tuple, list), _Writer._sequence),
+    (slice, _Writer._slice),
     ((set, frozenset), _Writer._set),
     ((dict, types.MappingProxyType), _Writer._mapping),
     (types.FunctionType, _Writer._function),

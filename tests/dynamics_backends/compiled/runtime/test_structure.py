@@ -82,6 +82,8 @@ def test_another_process_finds_the_same_hash():
         (np.zeros(2), np.zeros(2, dtype=np.float32)),
         (np.array([1.0, 2.0]), np.array([1.0, np.nextafter(2.0, 3.0)])),
         (users(2), users(3)),
+        (slice(1, 3), slice(1, 4)),
+        (slice(3), range(3)),
         (partial(plain, 1), partial(plain, 2)),
         (Spring(1.0), Spring(2.0)),
         (Spring(1.0).force, Spring(2.0).force),

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from rigid_body_cases import tree
 
 import trajopt as to
 from trajopt import Guess, StatusCode, WarmStart
@@ -33,6 +34,27 @@ def swing(goal=GOAL, corner=0.4):
         "u_upper": [30.0] * 2,
     }
     return to.OCP.single_phase(dynamics, np.zeros(4), 16, 0.05, terms, [], **fields)
+
+
+def tumble(scheme="rk4"):
+    """A free base in the air is turned by its joints, of which one has a place to be and all have speed limits."""
+    body = to.FreeBody(tree("floating90", 3))
+    manifold, rng = body.manifold, np.random.default_rng(0)
+    x0 = np.concatenate([body.model.random_configuration(rng, 1)[0], np.zeros(body.model.nv)])
+    goal = manifold.integrate(x0[:, None], 0.3 * rng.standard_normal((manifold.ndx, 1)))[:, 0]
+    dynamics = to.SampledSystem(to.make_backend(body, "analytic"), scheme)
+    joints, rates = slice(7, body.model.nq), slice(body.model.nq + 6, None)
+    count = body.model.nv - 6
+    speed = to.residual_constraint("speed", lambda x, u, t, p: list(x[rates]), manifold, count, -1.5, 1.5)
+    place = to.residual_constraint("place", lambda x, u, t, p: [x[joints][0] - goal[7]], manifold, 1, 0.0, 0.0)
+    terms = [to.control_cost(body.nu, weight=1e-2), to.state_cost(manifold, goal, 0.1, name="way")]
+    fields = {
+        "constraints": [speed],
+        "terminal_constraints": [place],
+        "u_lower": [-0.5] * body.nu,
+        "u_upper": [0.5] * body.nu,
+    }
+    return to.OCP.single_phase(dynamics, x0, 12, 0.05, terms, [to.state_cost(manifold, goal, 10.0)], **fields)
 
 
 def guess_of(ocp, size=0.3, seed=3):
@@ -93,6 +115,25 @@ def test_every_iteration_is_the_same(options, seed, in_python, calls):
     expected = in_python(ocp, guess_of(ocp, seed=seed), options)
     assert calls
     check_same(found, expected)
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"barrier_strategy": "monotone"}, {"hessian": "gauss_newton", "max_iterations": 6}], ids=str
+)
+@pytest.mark.parametrize("scheme", ["semi_implicit_euler", "rk4"])
+def test_every_iteration_of_a_free_base_is_the_same(options, scheme, in_python, calls):
+    """States on a Lie group: retractions, and multipliers that are carried from one tangent space to the next."""
+    ocp, rng = tumble(scheme), np.random.default_rng(5)
+    away = 0.2 * rng.standard_normal((ocp.manifold.ndx, ocp.horizon + 1))
+    xs = ocp.manifold.integrate(np.repeat(ocp.x0[:, None], ocp.horizon + 1, axis=1), away).T
+    guess = Guess(np.ascontiguousarray(xs), 0.3 * rng.standard_normal((ocp.horizon, ocp.nu)))
+    found = to.solve(ocp, guess, options, solver="ipm")
+    assert calls
+    check_same(found, in_python(ocp, guess, options))
+    assert found.status.code is (StatusCode.MAX_ITERATIONS if "max_iterations" in options else StatusCode.CONVERGED)
+    assert np.abs(found.us).max() == pytest.approx(0.5, rel=0.05)  # a limit counts
+    again = to.solve(ocp, guess, options, solver="ipm")
+    np.testing.assert_array_equal(again.xs, found.xs)
 
 
 def test_warm_starts_and_what_is_kept(in_python, calls):

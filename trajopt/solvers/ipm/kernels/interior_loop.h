@@ -187,10 +187,13 @@ static double least_length(const solve_t *o, double theta, double slope)
 
 static void move(const solve_t *o, double alpha, const double *step)
 {
-    const long count = numbers(&o->w->structure);
+    const ipm_structure *s = &o->w->structure;
+    const program_t *w = &o->w->program;
+    const long count = numbers(s), apart = w->moved ? first_control(s) : 0;
     const double *from = o->point->own.v;
     double *to = o->other->own.v;
-    for (long i = 0; i < count; i++) to[i] = alpha * step[i] + from[i];
+    if (w->moved) w->moved(o->point->xs, step, alpha, s->N + 1, o->other->xs);
+    for (long i = apart; i < count; i++) to[i] = alpha * step[i] + from[i];
 }
 
 static direction_t solved(const interior_t *w, const ipm_step *step)
@@ -307,8 +310,8 @@ EXPORT long interior_begin(solve_t *o, interior_t *w, const member_t *m)
     w->system->shift = w->system->last_shift = 0.0, w->system->reflected = 0;
     const double push = w->barrier < NEAR ? NEAR_PUSH : PUSH;
     double *v = o->point->own.v;
-    memcpy(v, m->xs, sizeof(double) * (s->N + 1) * N_);
-    memcpy(v, m->x0, sizeof(double) * N_);
+    memcpy(o->point->xs, m->xs, sizeof(double) * (s->N + 1) * w->program.nx);
+    memcpy(o->point->xs, m->x0, sizeof(double) * w->program.nx);
     memcpy(v + first_control(s), m->us, sizeof(double) * s->N * M_);
     memset(v + first_slack(s), 0, sizeof(double) * s->rows);
     ipm_push(s, NULL, push, push, v);
@@ -356,6 +359,7 @@ static void take(solve_t *o)
     place_t *left = o->point;
     o->point = o->other, o->other = left, o->found = 0;
     ipm_take(&o->w->structure, o->point->own.v, &o->step.own->z, o->alpha, o->step.alpha_z, o->mu, KAPPA_SIGMA, &o->w->z);
+    if (o->w->program.carried) o->w->program.carried(o->step.own->v + N_, o->alpha, o->w->structure.N, o->w->z.lambda);
     o->objective = o->objective_there, o->at = o->there;
 }
 
@@ -409,7 +413,7 @@ static long solve(interior_t *w, const member_t *m)
     while (code == GO_ON) code = interior_iterate(&o);
     const double *v = o.point->own.v;
     const optimality_t *last = &o.now_;
-    memcpy(m->to_xs, v, sizeof(double) * (w->structure.N + 1) * N_);
+    memcpy(m->to_xs, o.point->xs, sizeof(double) * (w->structure.N + 1) * w->program.nx);
     memcpy(m->to_us, v + first_control(&w->structure), sizeof(double) * w->structure.N * M_);
     *m->result = (result_t){code,        o.iteration, o.objective,    last->gradient, last->violation, last->plain,
                             last->error, o.scale,     now() - o.began};

@@ -1,5 +1,5 @@
-/* A problem at a point as its compiled stages see it: the twin of the evaluations of trajopt/solvers/ipm/stage_program.py, for states in a
-   vector space.  Before this text stand newton.h with what it asks for, and stage_types.h. */
+/* A problem at a point as its compiled stages see it: the twin of the evaluations of trajopt/solvers/ipm/stage_program.py.  Before this text
+   stand newton.h with what it asks for, and stage_types.h. */
 
 /* second_t of stage.h */
 typedef struct {
@@ -32,11 +32,12 @@ typedef struct {
     double *v, *d, *g, *A, *B, *lx, *lu, *gx, *gu, *Q, *S, *R;
 } filled_t;
 
-/* A point, its costs by knot, and by phase what first derivatives leave for second ones. */
+/* A point, its costs by knot, by phase what first derivatives leave for second ones, and its states, which in a vector space are those of v. */
 typedef struct {
     filled_t own;
     double *cost, *x_next;
     void **kept;
+    double *xs;
 } place_t;
 
 /* The values of a problem by phase and at the end. */
@@ -45,12 +46,16 @@ typedef struct {
     const end_t *end;
 } problem_t;
 
-/* What is evaluated: phases, the end, and controls (N, m) that are held but read, NULL for none. */
+/* What is evaluated: phases, the end, and controls (N, m) that are held but read, NULL for none.  nx: numbers of a state; moved, carried: of
+   stage.h on Lie groups, NULL in a vector space. */
 typedef struct {
     const part_t *parts;
     long count;
     final_t end;
     const signed char *still;
+    long nx;
+    void (*moved)(const double *xs, const double *dx, double alpha, long count, double *to);
+    void (*carried)(const double *dx, double alpha, long count, double *lambda);
 } program_t;
 
 static ipm_point to_read(const place_t *p)
@@ -66,16 +71,16 @@ static double total(const double *x, long count)
     return sum;
 }
 
-static point_t seen_by(const ipm_structure *s, const place_t *p, const part_t *part)
+static point_t seen_by(const program_t *w, const ipm_structure *s, const place_t *p, const part_t *part)
 {
-    const double *v = p->own.v;
-    return (point_t){v + part->first * N_, v + first_control(s) + part->first * M_, v + (part->first + 1) * N_};
+    const double *xs = p->xs + part->first * w->nx;
+    return (point_t){xs, p->own.v + first_control(s) + part->first * M_, xs + w->nx};
 }
 
-static values_t values_at(const place_t *p, const part_t *part)
+static values_t values_at(const program_t *w, const place_t *p, const part_t *part)
 {
     const long k = part->first;
-    return (values_t){p->x_next + k * N_, p->own.d + k * N_, p->cost + k, p->own.g + part->row};
+    return (values_t){p->x_next + k * w->nx, p->own.d + k * N_, p->cost + k, p->own.g + part->row};
 }
 
 /* Values at a point; the objective. */
@@ -84,11 +89,11 @@ static double find_values(const program_t *w, const ipm_structure *s, const prob
     const long N = s->N;
     for (long i = 0; i < w->count; i++) {
         const part_t *part = w->parts + i;
-        const point_t at = seen_by(s, p, part);
-        const values_t out = values_at(p, part);
+        const point_t at = seen_by(w, s, p, part);
+        const values_t out = values_at(w, p, part);
         part->values(m->stages + i, &at, 0, part->last - part->first, &out, part->room);
     }
-    w->end.values(m->end, p->own.v + N * N_, 0, 1, p->cost + N, p->own.g + w->end.row, w->end.room);
+    w->end.values(m->end, p->xs + N * w->nx, 0, 1, p->cost + N, p->own.g + w->end.row, w->end.room);
     return total(p->cost, N + 1);
 }
 
@@ -111,9 +116,9 @@ static double find_first(const program_t *w, const ipm_structure *s, const probl
     const long N = s->N;
     for (long i = 0; i < w->count; i++) {
         const part_t *part = w->parts + i;
-        const point_t at = seen_by(s, p, part);
+        const point_t at = seen_by(w, s, p, part);
         const long k = part->first, r = part->row;
-        first_t out = {values_at(p, part), to->A + k * N_ * N_, to->B + k * N_ * M_, to->lx + k * N_,
+        first_t out = {values_at(w, p, part), to->A + k * N_ * N_, to->B + k * N_ * M_, to->lx + k * N_,
                        to->lu + k * M_, to->gx + r * N_, to->gu + r * M_, NULL, NULL, NULL, p->kept[i]};
         if (!part->exact)
             out.Q = to->Q + k * N_ * N_, out.S = to->S + k * M_ * N_, out.R = to->R + k * M_ * M_;
@@ -121,7 +126,7 @@ static double find_first(const program_t *w, const ipm_structure *s, const probl
     }
     const end_first_t out = {p->cost + N, to->g + w->end.row, to->lx + N * N_, to->gx + w->end.row * N_,
                              to->Q + N * N_ * N_};
-    w->end.expand(m->end, to->v + N * N_, &out, w->end.room);
+    w->end.expand(m->end, p->xs + N * w->nx, &out, w->end.room);
     if (w->still) silence(w, s, p);
     return total(p->cost, N + 1);
 }
@@ -144,11 +149,11 @@ static void find_second(const program_t *w, const ipm_structure *s, const proble
             scaled(Q, scale, count * N_ * N_), scaled(S, scale, count * M_ * N_), scaled(R, scale, count * M_ * M_);
             continue;
         }
-        const point_t at = seen_by(s, p, part);
+        const point_t at = seen_by(w, s, p, part);
         const curved_t out = {scale, z->lambda + k * N_, part->count ? z->y + part->row : NULL, p->kept[i], Q, S, R};
         part->curve(m->stages + i, &at, 0, count, &out, part->curve_room);
     }
     double *Q = to->Q + N * N_ * N_;
-    if (w->end.exact) w->end.curve(m->end, to->v + N * N_, scale, w->end.count ? z->y + w->end.row : NULL, Q, w->end.room);
+    if (w->end.exact) w->end.curve(m->end, p->xs + N * w->nx, scale, w->end.count ? z->y + w->end.row : NULL, Q, w->end.room);
     else scaled(Q, scale, N_ * N_);
 }
