@@ -265,6 +265,13 @@ class OCP:
         """All cost terms, running ones first."""
         return [*(term for phase in self.phases for term in phase.terms), *self.terminal]
 
+    def unconstrained(self) -> OCP:
+        """This problem without its constraints; the bounds on controls stay."""
+        if not self.constraints():
+            return self
+        phases = tuple(replace(phase, constraints=()) for phase in self.phases)
+        return replace(self, phases=phases, terminal_constraints=())
+
     def constraints(self) -> list[Constraint]:
         """All constraints but the bounds on controls, running ones first."""
         return [*(c for phase in self.phases for c in phase.constraints), *self.terminal_constraints]

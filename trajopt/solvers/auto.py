@@ -52,27 +52,32 @@ class Attempt(NamedTuple):
 
 def auto(ocp: OCP, guess: Guess, options: AutoOptions, callback: Callback | None, run: Run) -> Solution:
     """Solve a valid problem from a guess, by the methods of the module docstring."""
-    began, told = time.perf_counter(), _Told()
+    began, account = time.perf_counter(), Account()
     start = guess
     for attempt in attempts(ocp):
         left = None if options.time_limit is None else options.time_limit - (time.perf_counter() - began)
         limit = {} if left is None else {"time_limit": max(left, LEAST_TIME)}
-        given = {**_given(options), **limit, **attempt.needs}
         at = time.perf_counter()
-        found = run(attempt.solver, attempt.ocp, start, given, callback)
+        found = run(attempt.solver, attempt.ocp, start, {**values_of(attempt, options), **limit}, callback)
         broken = attempt.relaxed and found.status.success and any(constraint_violations(ocp, found.xs, found.us))
-        told.add(attempt, found, time.perf_counter() - at, broken)
-        if (found.status.success and not broken) or found.status.code in STOPPED or not (options.fallback or broken):
+        account.add(attempt, found, time.perf_counter() - at, broken)
+        if not goes_on(found, options, broken):
             break
-        start = _from(found, guess)
-    return told.solution()
+        start = start_of_next(found, guess)
+    return account.solution()
+
+
+def goes_on(found: Solution, options: AutoOptions, broken: bool) -> bool:
+    """Whether another attempt follows one; broken: whether its solution breaks bounds on the state that it left out."""
+    solved = found.status.success and not broken
+    return not solved and found.status.code not in STOPPED and (options.fallback or broken)
 
 
 def attempts(ocp: OCP) -> Iterator[Attempt]:
     """The methods for a problem, in their order."""
     curved = has_curvature(ocp)
-    if all(_is_bound(c) for c in ocp.constraints()):
-        yield Attempt("ddp" if curved else "slq", without_bounds(ocp), {}, relaxed=bool(ocp.constraints()))
+    if has_only_bounds(ocp):
+        yield Attempt("ddp" if curved else "slq", ocp.unconstrained(), {}, relaxed=bool(ocp.constraints()))
     yield from _direct(ocp, curved)[:2]
 
 
@@ -86,31 +91,28 @@ def _direct(ocp: OCP, curved: bool) -> list[Attempt]:
     return found
 
 
-def without_bounds(ocp: OCP) -> OCP:
-    """The problem without its constraints; the bounds on controls stay."""
-    if not ocp.constraints():
-        return ocp
-    phases = tuple(replace(phase, constraints=()) for phase in ocp.phases)
-    return replace(ocp, phases=phases, terminal_constraints=())
+def has_only_bounds(ocp: OCP) -> bool:
+    """Whether all constraints are bounds on numbers of the state that leave room between."""
+    return all(_is_bound(c) for c in ocp.constraints())
 
 
 def _is_bound(c: Constraint) -> bool:
-    """Whether a constraint bounds numbers of the state and leaves room between."""
     return chosen_coordinates(c) is not None and bool((c.lower < c.upper).all())
 
 
-def _given(options: AutoOptions) -> dict[str, Any]:
+def values_of(attempt: Attempt, options: AutoOptions) -> dict[str, Any]:
+    """The options of an attempt that are not default, of those that any method has."""
     keys = ("max_iterations", "gradient_tolerance", "constraint_tolerance")
-    return {key: getattr(options, key) for key in keys if getattr(options, key) is not None}
+    return {key: getattr(options, key) for key in keys if getattr(options, key) is not None} | dict(attempt.needs)
 
 
-def _from(found: Solution, guess: Guess) -> Guess:
+def start_of_next(found: Solution, guess: Guess) -> Guess:
     """Where an attempt stopped, or the guess."""
     finite = np.isfinite(found.xs).all() and np.isfinite(found.us).all()
     return Guess(found.xs, found.us) if finite and found.status.code not in ASTRAY else guess
 
 
-class _Told:
+class Account:
     """The attempts so far: their solutions, and what is told of each."""
 
     def __init__(self) -> None:
@@ -118,6 +120,7 @@ class _Told:
         self.attempts: list[dict[str, Any]] = []
 
     def add(self, attempt: Attempt, found: Solution, seconds: float, broken: bool) -> None:
+        """See :func:`goes_on` for ``broken``."""
         self.found.append(found)
         self.attempts.append(
             {

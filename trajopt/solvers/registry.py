@@ -26,6 +26,7 @@ from trajopt.validation.finiteness import explained
 from trajopt.validation.validation import Finding, require_valid
 
 if TYPE_CHECKING:
+    from trajopt.solvers.auto import Attempt
     from trajopt.solvers.nlp.nlp import NLP, NLPSolution
 
 
@@ -93,10 +94,21 @@ def _auto(ocp: OCP, warm: WarmStart, options: AutoOptions, callback: Callback | 
 
 def _attempt(solver: str, ocp: OCP, guess: Guess, values: Mapping[str, Any], callback: Callback | None) -> Solution:
     """A solve by the solver of a name, with those of the values that are options of it."""
-    run, kind, preset = _entry(solver)
+    return _entry(solver)[0](ocp, WarmStart(guess), _options_of(solver, values), callback)
+
+
+def _options_of(solver: str, values: Mapping[str, Any]) -> Any:
+    """The options of a solver with those of the values that it has."""
+    _, kind, preset = _entry(solver)
     known = {f.name for f in fields(kind)}
-    options = kind(**{**preset, **{k: v for k, v in values.items() if k in known}})
-    return run(ocp, WarmStart(guess), options, callback)
+    return kind(**{**preset, **{k: v for k, v in values.items() if k in known}})
+
+
+def attempt_options(attempt: Attempt, options: AutoOptions) -> Any:
+    """The options of the solver of an attempt of :mod:`trajopt.solvers.auto`."""
+    from trajopt.solvers.auto import values_of
+
+    return _options_of(attempt.solver, values_of(attempt, options))
 
 
 SOLVERS: dict[str, tuple[Any, Any, Mapping[str, Any]]] = {

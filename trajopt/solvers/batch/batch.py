@@ -127,6 +127,20 @@ class Batch:
         self_.values = {name: rows[chosen] for name, rows in self.values.items()}
         return self_
 
+    @property
+    def bounds_differ(self) -> bool:
+        """Whether bounds of constraints may be other ones for other problems."""
+        return self.members is not None or any(key in ("lower", "upper") for _, key in self.values)
+
+    def unconstrained(self) -> Batch:
+        """The problems without their constraints; the bounds on controls stay."""
+        other = self.subset(range(len(self)))
+        names = {c.name for c in self.ocp.constraints()}
+        other.ocp = self.ocp.unconstrained()
+        other.members = None if self.members is None else [m.unconstrained() for m in self.members]
+        other.values = {(owner, key): rows for (owner, key), rows in self.values.items() if owner not in names}
+        return other
+
     # -- values as arrays, with n rows or, where all agree, one -----------------------------------------------------------
     def x0(self) -> Array:
         """(n or 1, nx)."""

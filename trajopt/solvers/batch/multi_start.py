@@ -62,7 +62,7 @@ def multi_start(
     starts: int | Sequence[Guess],
     options: Any = None,
     callback: Told | None = None,
-    solver: str = "slq",
+    solver: str | None = None,
     *,
     guess: Guess | None = None,
     seed: int = 0,

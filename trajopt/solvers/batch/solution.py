@@ -24,7 +24,7 @@ class BatchSolution:
     K (n, N, nu, ndx), k (n, N, nu): feedback gains and last feed-forward steps, where they were asked for. K and k of a problem
     whose start is not finite are zero, its trajectory is the guess.
     meta: solver, options, seconds of the whole, and how the work was shared; "defects" (n,), the largest gap of each, of those
-    that were solved in lanes; "clocks" (n, N + 1), the times [s] of the motions,
+    that were solved in lanes; "attempts", those of "auto" by problem; "clocks" (n, N + 1), the times [s] of the motions,
     where states tell how long phases last. model: of the robot, if there is one.
     """
 
@@ -57,8 +57,8 @@ class BatchSolution:
         k = np.zeros(self.us.shape[1:]) if self.k is None else self.k[i]
         times = self.times[i if len(self.times) == len(self) else 0]
         numbers = float(self.cost[i]), int(self.iterations[i])
-        meta = {key: value for key, value in self.meta.items() if key not in ("solve_times", "defects", "clocks")}
-        for one, all_ in (("solve_time", "solve_times"), ("defect", "defects")):
+        meta = {key: v for key, v in self.meta.items() if key not in ("solve_times", "defects", "clocks", "attempts")}
+        for one, all_ in (("solve_time", "solve_times"), ("defect", "defects"), ("attempts", "attempts")):
             if all_ in self.meta:
                 meta[one] = self.meta[all_][i]
         if "clocks" in self.meta:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from trajopt.problem.ocp import OCP
 from trajopt.solvers.batch.batch import Batch
 from trajopt.solvers.batch.finite import marked, not_numbers
 from trajopt.solvers.batch.solution import BatchSolution
-from trajopt.solvers.options import IPMOptions, SLQOptions
+from trajopt.solvers.options import AutoOptions, IPMOptions, SLQOptions
 from trajopt.solvers.registry import chosen_options
 from trajopt.solvers.shooting.newton.newton_point import filtered
 from trajopt.stage.engine import is_compiled
@@ -32,7 +33,7 @@ def solve_batch(
     guess: Guess | Sequence[Guess] | None = None,
     options: Any = None,
     callback: Told | None = None,
-    solver: str = "slq",
+    solver: str | None = None,
     *,
     gains: bool = False,
     threads: int | None = None,
@@ -48,11 +49,12 @@ def solve_batch(
 
     SLQ and its relatives (slq, ilqr, gnms, fddp) solve compiled problems without constraints in lanes: one problem in each lane of
     the vector unit, groups of lanes on threads, nothing of Python inside.  Their time_limit counts what a problem's whole group
-    takes.  DDP without constraints, and the interior point (ipm) for states in a vector space, run whole solves in C, one problem
-    after the other on each thread, with the knots of a problem in the lanes; what asks for more (no step length is accepted,
-    numbers are not finite) is solved once more as alone, which ``meta["referred"]`` tells. Other solvers, and constraints with
-    those, are solved one by one, in processes where that is worth it; ``meta["how"]`` tells. A problem that fails, or whose values
-    are no numbers, has a status that says so, and stops nobody else; Ctrl-C returns what is finished, the others are "interrupted".
+    takes.  DDP without constraints, and the interior point (ipm), run whole solves in C, one problem after the other on each
+    thread, with the knots of a problem in the lanes; what asks for more (no step length is accepted, numbers are not finite) is
+    solved once more as alone, which ``meta["referred"]`` tells. The default, "auto", takes one attempt after the other for all
+    problems that are left (:mod:`trajopt.solvers.batch.attempts`). Other solvers, and constraints with slq, are solved one by
+    one, in processes where that is worth it; ``meta["how"]`` tells. A problem that fails, or whose values are no numbers, has a
+    status that says so, and stops nobody else; Ctrl-C returns what is finished, the others are "interrupted".
 
     Raises ValueError for values that do not fit, for problems of different structures and for what is wrong with the first problem
     (the first whose values are numbers), UnknownName for a value that nothing has.
@@ -74,23 +76,47 @@ def solve_batch(
         _check_first(problems, guesses, flaws)
     told = None if callback is None else (lambda done: callback(done, len(problems)))
     with starting("compiled"):
-        if _fits_lanes(problems.ocp, chosen):
-            from trajopt.solvers.batch.lanes import in_lanes
-
-            found = in_lanes(problems, guesses, chosen, gains=gains, threads=threads, told=told)
-            how = "lanes"
-        elif _fits_threads(problems[0], chosen):
-            found = _on_threads(chosen)(problems, guesses, chosen, gains=gains, threads=threads, told=told)
-            how = found.meta["how"]
-        else:
-            from trajopt.solvers.batch.processes import in_processes
-
-            found = in_processes(problems, guesses, chosen, name, gains=gains, threads=threads, told=told)
-            how = found.meta["how"]
-    meta = {**found.meta, "problem": problems.ocp.name, "solver": name, "options": asdict(chosen), "how": how}
+        found = _solved(problems, guesses, name, chosen, told, gains=gains, threads=threads)
+    meta = {**found.meta, "problem": problems.ocp.name, "solver": name, "options": asdict(chosen)}
     if problems.ocp.in_scaled_time:
         meta["clocks"] = np.stack([problems[i].times_of(xs) for i, xs in enumerate(found.xs)])
     return marked(replace(found, meta=meta, model=problems.ocp.model), flaws)
+
+
+def _solved(
+    batch: Batch,
+    guess: tuple[Array, Array],
+    solver: str,
+    options: Any,
+    told: Callable[[int], None] | None,
+    *,
+    gains: bool,
+    threads: int | None,
+) -> BatchSolution:
+    """The solutions by the solver of a name, and in ``meta["how"]`` how the work was shared."""
+    common: dict[str, Any] = {"gains": gains, "threads": threads}
+    if isinstance(options, AutoOptions):
+        from trajopt.solvers.batch.attempts import in_attempts
+
+        found = in_attempts(batch, guess, options, partial(_solved, **common), _fits, told)
+        if found is not None:
+            return found
+    elif _fits_lanes(batch.ocp, options):
+        from trajopt.solvers.batch.lanes import in_lanes
+
+        found = in_lanes(batch, guess, options, **common, told=told)
+        return replace(found, meta={**found.meta, "how": "lanes"})
+    elif _fits_threads(batch[0], options):
+        found = _on_threads(options)(batch, guess, options, **common, told=told)
+        return found
+    from trajopt.solvers.batch.processes import in_processes
+
+    return in_processes(batch, guess, options, solver, **common, told=told)
+
+
+def _fits(ocp: OCP, options: Any) -> bool:
+    """Whether problems are solved together, in lanes or on threads."""
+    return _fits_lanes(ocp, options) or _fits_threads(ocp, options)
 
 
 def _batch_of(ocp: OCP | Batch | Sequence[OCP], values: Mapping[str, Any] | None) -> Batch:

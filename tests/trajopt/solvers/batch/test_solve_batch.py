@@ -56,7 +56,7 @@ def test_each_is_the_single_solve(problem, name):
     ocp = PROBLEMS[problem]()
     x0, guess = shifted(ocp)
     batch, options = Batch(ocp, {"x0": x0}), {**SETTINGS[name], "max_iterations": 8}  # before rounding has grown
-    found = to.solve_batch(batch, guess=guess, options=options, gains=True, threads=1)
+    found = to.solve_batch(batch, guess=guess, options=options, solver="slq", gains=True, threads=1)
     assert found.meta["how"] == "lanes"
     check_each(found, batch, guess, options, rel=1e-7 if "every 7" in name else 1e-8)
 
@@ -73,7 +73,9 @@ def test_options_mean_the_same(changes):
     ocp = pendulum_swing_up(horizon=70, limit=6.0)
     x0, guess = shifted(ocp, size=0.1)
     options = {"max_iterations": 8, **changes}
-    check_each(to.solve_batch(ocp, {"x0": x0}, guess, options), Batch(ocp, {"x0": x0}), guess, options, rel=1e-7)
+    check_each(
+        to.solve_batch(ocp, {"x0": x0}, guess, options, solver="slq"), Batch(ocp, {"x0": x0}), guess, options, rel=1e-7
+    )
 
 
 @pytest.mark.parametrize("limit", [None, 6.0])
@@ -100,7 +102,7 @@ def test_contact_phases_and_impacts(problem, name):
     ocp = problem("compiled")
     x0, guess = shifted(ocp, size=0.02)
     batch, options = Batch(ocp, {"x0": x0}), {**SETTINGS[name], "max_iterations": 4}
-    found = to.solve_batch(batch, guess=guess, options=options)
+    found = to.solve_batch(batch, guess=guess, options=options, solver="slq")
     assert found.meta["how"] == "lanes"
     check_each(found, batch, guess, options)
 
@@ -150,9 +152,9 @@ def test_phases_with_values_of_their_own():
     np.testing.assert_allclose(batch[3].phases[1].parameters["g"], values["g"][3])
     np.testing.assert_allclose(batch[3].control_bounds[1], np.full((42, 1), values["u_upper"][3, 0]))
     guess = to.constant_guess(ocp, 0.2)
-    found = to.solve_batch(batch, guess=guess, options=options)
+    found = to.solve_batch(batch, guess=guess, options=options, solver="slq")
     check_each(found, batch, guess, options)
-    listed = to.solve_batch([batch[i] for i in range(N)], guess=guess, options=options)
+    listed = to.solve_batch([batch[i] for i in range(N)], guess=guess, options=options, solver="slq")
     np.testing.assert_allclose(listed.xs, found.xs, rtol=0, atol=1e-12)
     assert listed.messages == found.messages
 
@@ -192,7 +194,7 @@ def test_bounds_that_only_the_members_have():
     limits = np.linspace(1.0, 4.0, N)[:, None]
     batch, guess = Batch(ocp, {"u_lower": -limits, "u_upper": limits}), shifted(ocp)[1]
     options = {"max_iterations": 8}
-    found = to.solve_batch(batch, guess=guess, options=options, gains=True, threads=1)
+    found = to.solve_batch(batch, guess=guess, options=options, solver="slq", gains=True, threads=1)
     assert found.meta["how"] == "lanes" and (np.abs(found.us[..., 0]) <= limits + 1e-12).all()
     check_each(found, batch, guess, options)
 
@@ -247,7 +249,7 @@ def test_an_indefinite_quu_is_named():
     weights = np.zeros((3, 2))
     weights[1] = 1.0
     batch = Batch(ocp, {"far.weight": weights})
-    check_each(to.solve_batch(batch, options=options), batch, to.constant_guess(ocp), options)
+    check_each(to.solve_batch(batch, options=options, solver="slq"), batch, to.constant_guess(ocp), options)
 
 
 def test_second_starts_where_linear_gaps_blow_up():
@@ -259,7 +261,7 @@ def test_second_starts_where_linear_gaps_blow_up():
     hanging = Guess(np.zeros((ocp.horizon + 1, 4)), np.zeros((ocp.horizon, 2)))
     single = to.solve(ocp, hanging, {"max_iterations": 200}, solver="slq")
     guesses = [hanging, Guess(single.xs, single.us), hanging]
-    found = to.solve_batch(ocp, {"x0": np.tile(ocp.x0, (3, 1))}, guesses, {"max_iterations": 200})
+    found = to.solve_batch(ocp, {"x0": np.tile(ocp.x0, (3, 1))}, guesses, {"max_iterations": 200}, solver="slq")
     assert found.success.all() and found.meta["second_starts"] == [0, 2]
     assert found.messages[0] == str(single.status) and found.iterations[0] == single.iterations
     assert found.cost[[0, 2]] == pytest.approx(single.cost, rel=1e-9)

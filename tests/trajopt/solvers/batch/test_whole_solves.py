@@ -181,3 +181,78 @@ def test_a_phase_that_is_not_compiled_leaves_the_batch_to_single_solves(solver, 
         single = to.solve(replace(ocp, x0=0.1 * np.eye(2, 4)[i]), solver=solver)
         assert found.status[i].code == single.status.code == StatusCode.CONVERGED
         np.testing.assert_allclose(found.xs[i], single.xs, atol=1e-8)
+
+
+# -- the default solver --------------------------------------------------------------------------------------------------
+
+
+def tried(meta):
+    return [(a["solver"], a["status"], a["iterations"], a["breaks them"]) for a in meta["attempts"]]
+
+
+def check_attempts(batch, guess, options, expected):
+    """Each goes through the attempts of a single solve; expected: the solvers that any was given to, in their order."""
+    found = to.solve_batch(batch, guess=guess, options=options, threads=2)
+    assert found.meta["solver"] == "auto" and found.meta["how"] == "2 threads"
+    check_each(found, batch, guess, options, "auto", atol=1e-7, rel=1e-9)
+    names = [[a[0] for a in tried(solution.meta)] for solution in found]
+    assert max(names, key=len) == expected
+    for i, solution in enumerate(found):
+        single = to.solve(batch[i], Guess(guess.xs[i], guess.us[i]), options, check=False)
+        assert tried(solution.meta) == tried(single.meta)
+        assert ("attempt" in solution.status.message) == (len(names[i]) > 1)
+    return found, names
+
+
+def test_the_default_gives_constraints_to_the_interior_point():
+    ocp = swing(constrained=True)
+    values, guess = varied(ocp)
+    check_attempts(Batch(ocp, values), guess, {}, ["ipm"])
+
+
+def test_the_default_tries_again_what_is_not_solved():
+    ocp = swing(constrained=False, horizon=24)
+    values, guess = varied(ocp, size=0.8)
+    batch = Batch(ocp, {**values, "goal.weight": np.geomspace(10.0, 1e4, N)})
+    done = []
+    check_attempts(batch, guess, {"max_iterations": 5}, ["ddp", "ipm", "dms"])
+    to.solve_batch(batch, guess=guess, options={"max_iterations": 5}, callback=lambda *told: done.append(told))
+    assert done[-1] == (N, N)
+    found, _ = check_attempts(batch, guess, {"max_iterations": 5, "fallback": False}, ["ddp"])
+    assert not found.success.all()
+
+
+def test_the_default_keeps_limits_that_solutions_without_them_break():
+    """In some problems of the batch the speed binds."""
+    ocp = swing(constrained=False)
+    fast = [to.state_bounds(ocp.manifold, [-np.inf, -np.inf, -9.0, -9.0], [np.inf, np.inf, 9.0, 9.0], name="speed")]
+    ocp = to.OCP((replace(ocp.phases[0], constraints=tuple(fast)),), ocp.x0, ocp.terminal)
+    values, guess = varied(ocp)
+    free = to.solve_batch(Batch(ocp, values), guess=guess, solver="auto")
+    speeds = np.abs(free.xs[:, :, 2:]).max(axis=(1, 2))
+    limits = np.repeat((speeds * np.where(np.arange(N) % 2, 0.8, 1.2))[:, None], 2, axis=1)
+    batch = Batch(ocp, {**values, "speed.lower": -limits, "speed.upper": limits})
+    _, names = check_attempts(batch, guess, {}, ["ddp", "ipm"])
+    assert names == [["ddp"], ["ddp", "ipm"]] * (N // 2)
+    members = Batch.of([batch[i] for i in range(N)])
+    assert [[a[0] for a in tried(s.meta)] for s in to.solve_batch(members, guess=guess)] == names
+
+
+def test_problems_that_ask_for_different_attempts_are_solved_alone():
+    """A limit without room is an equation, with which no problem without it helps."""
+    ocp = swing(constrained=False)
+    limit = to.state_bounds(ocp.manifold, GOAL - 5.0, GOAL + 5.0, name="end")
+    ocp = to.OCP(ocp.phases, ocp.x0, ocp.terminal, terminal_constraints=(limit,))
+    values, guess = varied(ocp, n=2)
+    lower, upper = (GOAL + side * np.array([[5.0] * 4, [5.0] * 3 + [0.0]]) for side in (-1.0, 1.0))
+    batch = Batch(ocp, {**values, "end.lower": lower, "end.upper": upper})
+    found = to.solve_batch(batch, guess=guess)
+    assert found.meta["how"] == "one after the other" and found.success.all()
+    assert [s.message.split(":")[0] for s in found.status] == ["ddp", "ipm"]
+    check_each(found, batch, guess, None, "auto")
+
+
+def test_a_limit_of_time_is_one_for_all_attempts_of_a_problem():
+    values, guess = varied(ocp := swing(constrained=False))
+    found = to.solve_batch(ocp, values, guess, {"time_limit": 60.0})
+    assert found.meta["how"] == "one after the other" and found.success.all()
