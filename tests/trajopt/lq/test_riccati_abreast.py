@@ -91,8 +91,9 @@ class Blocks(ctypes.Structure):
     _fields_ = [(name, ctypes.c_void_p) for name in (*LQProblem._fields[:8], "cost")]
 
 
+@pytest.mark.parametrize("with_steps", [True, False])
 @pytest.mark.parametrize("regularize", ["control", "state"])
-def test_directions_are_sweep_costates_and_step_of_each_problem(regularize):
+def test_directions_are_sweep_costates_and_step_of_each_problem(regularize, with_steps):
     """Knots are asked for from the last; in one lane gaps count as none, one has an indefinite Quu, one a NaN."""
     rng, lanes = np.random.default_rng(1), find_toolchain().lanes
     library, (N, n, m) = compiled_lq.abreast(STATES, CONTROLS), (STEPS, STATES, CONTROLS)
@@ -106,7 +107,8 @@ def test_directions_are_sweep_costates_and_step_of_each_problem(regularize):
     asked = (Direction * lanes)()
     for i in range(lanes):
         on = (damping[i], 0.0) if regularize == "state" else (0.0, damping[i])
-        asked[i] = Direction(*on, i == 0, 0, *(address(found[i][name]) for name in _GIVEN), 0.0, 0.0, 0.0, 0.0)
+        places = [address(found[i][name]) if with_steps or name not in ("dx", "du") else None for name in _GIVEN]
+        asked[i] = Direction(*on, i == 0, 0, *places, 0.0, 0.0, 0.0, 0.0)
 
     @ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_long, ctypes.POINTER(Blocks))
     def expand(_, knot, to):
@@ -118,7 +120,7 @@ def test_directions_are_sweep_costates_and_step_of_each_problem(regularize):
             values = np.ascontiguousarray(rows)
             ctypes.memmove(place, address(values), values.nbytes)
 
-    room = aligned(bound(library, "lq_directions_room", "l", ctypes.c_long)(N))
+    room = aligned(bound(library, "lq_directions_room", "l", ctypes.c_long)(N if with_steps else 1))
     library.lq_directions(ctypes.byref(asked), ctypes.c_long(N), expand, None, ctypes.c_void_p(address(room)))
     for i, lq in enumerate(problems):
         np.testing.assert_array_equal(found[i]["costs"], costs[:, i])
@@ -131,7 +133,8 @@ def test_directions_are_sweep_costates_and_step_of_each_problem(regularize):
         step, (D1, D2) = NumpyLQ().forward(lq, policy)
         lam, g = NumpyLQ().adjoint(lq)
         held = stationarity(lq, policy.K)
-        expected = {"lambda": lam, "g": g, "K": policy.K, "k": policy.k, "dx": step.dx, "du": step.du}
+        expected = {"lambda": lam, "g": g, "K": policy.K, "k": policy.k}
+        expected |= {"dx": step.dx, "du": step.du} if with_steps else {}
         for name, value in expected.items():
             np.testing.assert_allclose(found[i][name], value, rtol=0, atol=1e-10 * max(1.0, np.abs(value).max()))
         assert asked[i].change == pytest.approx(D1 + 0.5 * D2, rel=1e-10)

@@ -1,8 +1,8 @@
 /* Directions of several problems, one in each lane, from expansions that are made on the way back, knot by knot: what a knot's problem is made of
-   never leaves the fastest memory, but for A, B, the gaps and the gains, which the way forward reads.  Before this text stands riccati.h with ABREAST.
+   never leaves the fastest memory, but for A, B, the gaps and the gains, which a way forward reads.  Before this text stands riccati.h with ABREAST.
 
    On the way back, beside gains and value function (riccati.h): the costates and the gradient, lambda = q + A' lambda', g = r + B' lambda', and
-   the same under the feedback K, as stationarity of lq.py has them.  On the way forward dx' = A dx + B du + d, du = k + K dx from dx = 0. */
+   the same under the feedback K, as stationarity of lq.py has them.  On the way forward, where linear steps are asked for, dx' = A dx + B du + d, du = k + K dx from dx = 0. */
 
 typedef struct {
     num A[N_ * N_], B[N_ * M_], d[N_], K[M_ * N_], k[M_];
@@ -12,7 +12,7 @@ typedef struct {
     num S[M_ * N_], R[M_ * M_], r[M_], cost, g[M_], own[M_], Vx[2][N_], Vxx[2][N_ * N_], lambda[2][N_], held[2][N_];
 } directions_t;
 
-/* Doubles for N knots. */
+/* Doubles for N knots with linear steps, without them for one. */
 EXPORT long lq_directions_room(long N) { return (sizeof(directions_t) + N * sizeof(kept_t)) / sizeof(double); }
 
 /* Rows number i of `width` numbers of an array of each lane's problem <- x */
@@ -55,6 +55,7 @@ static void steps_ahead(const lq_direction *lane, long N, const kept_t *kept)
 EXPORT void lq_directions(lq_direction *lane, long N, void (*expand)(void *of, long i, const lq_vectors *to), void *of, directions_t *restrict w)
 {
     kept_t *kept = (kept_t *)(w + 1);
+    const int forward = lane->dx != NULL;
     damping_t by;
     num change = number(0.0), slope = number(0.0), defect = number(0.0), kkt = number(0.0), whole = number(0.0);
     num size[M_], most[M_];
@@ -71,7 +72,7 @@ EXPORT void lq_directions(lq_direction *lane, long N, void (*expand)(void *of, l
     SCATTER(&w->cost, costs, 1)
     SCATTER(w->lambda[N & 1], lambda, N_)
     for (i = N - 1; i >= 0; i--) {
-        kept_t *p = kept + i;
+        kept_t *p = kept + (forward ? i : 0);
         const int own = i & 1, next = !own;
         expand(of, i, &(lq_vectors){p->A, p->B, p->d, w->Vxx[own], w->Vx[own], w->S, w->R, w->r, &w->cost});
         SCATTER(&w->cost, costs, 1)
@@ -110,7 +111,7 @@ EXPORT void lq_directions(lq_direction *lane, long N, void (*expand)(void *of, l
         const num share = CHOSEN(size[a] > 0.0, most[a] / size[a], number(0.0));
         kkt = CHOSEN(share > kkt, share, kkt);
     }
-    steps_ahead(lane, N, kept);
+    if (forward) steps_ahead(lane, N, kept);
     for (int l = 0; l < LANES; l++) {
         lane[l].found = HOLDS(found, l) && OF(whole, l) == 0.0;
         lane[l].change = OF(change, l), lane[l].slope = OF(slope, l), lane[l].defect = OF(defect, l), lane[l].kkt = OF(kkt, l);

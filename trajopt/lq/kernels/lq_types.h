@@ -31,7 +31,8 @@ typedef struct {
 /* One of several problems whose directions are found side by side, see lq_directions: where its expansion about a trajectory and the direction go,
    and what is told of them.  closed: whether its gaps are rounding, and count as none.
 
-   d (N, n), lambda (N + 1, n), g (N, m), costs (N + 1,): of the expansion; K (N, m, n), k (N, m), dx (N + 1, n), du (N, m).
+   d (N, n), lambda (N + 1, n), g (N, m), costs (N + 1,): of the expansion; K (N, m, n), k (N, m), dx (N + 1, n), du (N, m), the last two
+   NULL where none of the problems asks for its linear step.
    found: whether numbers are finite and Quu is positive definite; else all but the costs may be anything.  change: of the cost along the step;
    slope: of the cost at its beginning; defect: the largest gap; kkt: the largest entry of the gradient under the gains, by the size of its
    terms. */

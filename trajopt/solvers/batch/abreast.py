@@ -52,7 +52,7 @@ _Group = struct_of(
     "group_t",
     "seats count:l phase_count:l phases end_expand end_values end end_room n:l m:l riccati adjoint stationarity finite rollout "
     "riccati_abreast directions end_first room sweep_room directions_room members total:l next done stop penalty:d mu:d delta:d "
-    "drift_gap:d idle:l drift:l near:d solved:d time_limit:d nearly:d kkt_tolerance:d asked:l turn:l "
+    "drift_gap:d idle:l drift:l near:d solved:d time_limit:d nearly:d kkt_tolerance:d asked:l steps:l turn:l "
     "busy_sweeps:l busy_rolls:l all_sweeps:l all_rolls:l",
 )
 _SharedPhase = struct_of("shared_phase_t", "first:l last:l read:l expand roll stages room abreast first_abreast")
@@ -104,10 +104,16 @@ class Lanes:
         )
 
     @property
+    def linear_steps(self) -> bool:
+        """Whether roll-outs read more of a linear step than du - K dx: they start at nodes, or deviations are not differences."""
+        return self.shooting.gaps == "linear" or not self.ocp.manifold.is_vector_space
+
+    @property
     def directions_room(self) -> int:
         """Doubles that directions of several problems take on their way."""
         sweep = abreast(self.ocp.manifold.ndx, self.ocp.nu)
-        return int(bound(sweep, "lq_directions_room", "l", ctypes.c_long)(self.ocp.horizon))
+        knots = self.ocp.horizon if self.linear_steps else 1
+        return int(bound(sweep, "lq_directions_room", "l", ctypes.c_long)(knots))
 
     def run(self, members: Members, threads: int | None, told: Callable[[int], None] | None) -> Use:
         """Solve the members; their arrays are filled. told: called with the number of problems that have ended."""
@@ -173,7 +179,7 @@ class _Part:
             *(members.address, members.count, *at),
             *(o.penalty, start.mu, start.delta, 0.0, 0, 0),
             *(NEAR, SOLVED, o.time_limit or 0.0, NEARLY * o.kkt_tolerance, o.kkt_tolerance),
-            *(o.accept_cost_tolerance, 0, 0, 0, 0, 0),
+            *(o.accept_cost_tolerance, lanes.linear_steps, 0, 0, 0, 0, 0),
         )
 
     def close(self) -> None:

@@ -51,7 +51,7 @@ typedef struct {
 } use_t;
 
 /* Seats that take turns on one thread.  members, total, next, stop, done: shared with other groups; next and done count problems taken and
-   ended, stop: set from outside.  near, solved: see status.py; asked: accept_cost_tolerance; nearly: the measure of the last iterate from which
+   ended, stop: set from outside.  steps: whether roll-outs read linear steps; near, solved: see status.py; asked: accept_cost_tolerance; nearly: the measure of the last iterate from which
    on that of the next is asked for, which ends a solve below kkt_tolerance. */
 typedef struct group {
     seat_t *seats;
@@ -69,7 +69,7 @@ typedef struct group {
     const volatile long *stop;
     globalization_t start;
     double near, solved, time_limit, nearly, kkt_tolerance;
-    long asked, turn;
+    long asked, steps, turn;
     use_t use;
 } group_t;
 
@@ -439,6 +439,7 @@ EXPORT void batch_run(group_t *g)
         s->sweeps = g->sweeps;
         s->sweeps.riccati = ask_riccati;
         s->ahead.look = ask_look;
+        if (!g->steps) s->ahead.to.dx = s->ahead.to.du = NULL;
         s->quiet = 1;
         seat->group = g, seat->waits_for = READY;
         begin_coroutine(&seat->coroutine, take_turns, seat);

@@ -36,7 +36,8 @@ enum { DERIVATIVES, BACKWARD, ROLLOUT };
 enum { NONE = -1 };
 
 /* What the way back over the knots of an iterate gives beside its residuals, where many problems are solved side by side: the direction with the
-   damping mu, in room of its own.  look: finds both, NULL where one problem is solved alone. */
+   damping mu, in room of its own.  look: finds both, NULL where one problem is solved alone.  to.dx, to.du: NULL where roll-outs begin nowhere but
+   at x0, in a vector space: du - K dx = k is all they read of a linear step then, and (0, k) stands for it. */
 typedef struct shooting shooting_t;
 typedef struct {
     void (*look)(shooting_t *s, iterate_t *e);
@@ -292,8 +293,15 @@ static int seen_ahead(shooting_t *s, iterate_t *at, model_t *step)
     if (!a->to.found) return 0;
     const lq_policy policy = s->policy;
     const lq_step last = s->step;
-    s->policy.K = a->to.K, s->policy.k = a->to.k, s->step = (lq_step){a->to.dx, a->to.du};
-    a->to.K = policy.K, a->to.k = policy.k, a->to.dx = last.dx, a->to.du = last.du;
+    s->policy.K = a->to.K, s->policy.k = a->to.k;
+    a->to.K = policy.K, a->to.k = policy.k;
+    if (a->to.dx) {
+        s->step = (lq_step){a->to.dx, a->to.du};
+        a->to.dx = last.dx, a->to.du = last.du;
+    } else {
+        memset(s->step.dx, 0, sizeof(double) * (s->N + 1) * s->sweeps.n);
+        copy(s->step.du, s->policy.k, s->N * s->sweeps.m);
+    }
     a->of = NULL;
     step->D1 = a->to.slope;
     step->D2 = 2.0 * (a->to.change - step->D1);
