@@ -112,14 +112,13 @@ def best_of(settings: Config, task: Task, count: int) -> Solution:
     codes = Counter(str(s.code) for s in found.found.status).most_common()
     ends = ", ".join(f"{number} {code}" for code, number in codes)
     click.echo(f"{count} starts, {found.found.meta['seconds']:.3f} s ({found.found.meta['how']}): {ends}")
-    click.echo(
-        f"{len(found.optima)} distinct local optima, by {sum(o.times_found for o in found.optima)} of {count} starts"
-    )
+    distinct = "1 local optimum" if len(found.optima) == 1 else f"{len(found.optima)} distinct local optima"
+    click.echo(f"{distinct}, by {sum(o.times_found for o in found.optima)} of {count} starts")
     for o in found.optima:
-        listed = ", ".join(str(i + 1) for i in o.starts[:MOST_LISTED]) + (
-            ", ..." if o.times_found > MOST_LISTED else ""
-        )
-        click.echo(f"  cost {o.solution.cost:.10g}, found {o.times_found} times, from start {listed}")
+        listed = ", ".join(str(i + 1) for i in o.starts[:MOST_LISTED])
+        more = ", ..." if o.times_found > MOST_LISTED else ""
+        often = "once" if o.times_found == 1 else f"{o.times_found} times"
+        click.echo(f"  cost {o.solution.cost:.10g}, found {often}, from start {listed}{more}")
     if "interrupted" in dict(codes):
         if not math.isfinite(found.best.cost):
             raise KeyboardInterrupt  # before any of them ended
