@@ -61,6 +61,11 @@ def nothing_near(xs: Array) -> Nearness:
     return Nearness()
 
 
+def no_fall(xs: Array, times: Array) -> Sequence[str]:
+    """No sentence about a fall, for what stands on no legs."""
+    return ()
+
+
 def nothing_missed(xs: Array) -> Sequence[str]:
     """What was asked for is there."""
     return ()
@@ -106,7 +111,7 @@ class Task:
     outcome: sentences about a final state (nx,), for example how far from its goal it is.
     nearness: how near states (N + 1, nx) come to what stands in the way.
     missed: warnings about what states (N + 1, nx) do not reach, with the reason and what helps; a motion with some does not do what
-    was asked for.
+    was asked for. fallen: the same about falls, in states (M, nx) at times (M,) [s].
     clock: of problems with free durations, the times (N + 1,) [s] of states (N + 1, nx), for pictures; else None.
     time_key: the setting that weighs such durations, of problems that have one of their own for it.
     scene: what stands around the robot, for pictures.
@@ -134,6 +139,7 @@ class Task:
     outcome: Callable[[Array], list[str]] = no_outcome
     nearness: Callable[[Array], Nearness] = nothing_near
     missed: Callable[[Array], Sequence[str]] = nothing_missed
+    fallen: Callable[[Array, Array], Sequence[str]] = no_fall
     clock: Callable[[Array], Array | None] = no_clock
     time_key: str = ""
     easier: tuple[OCP, ...] = ()
@@ -147,7 +153,7 @@ class Task:
 
     def amiss(self, xs: Array) -> list[str]:
         """What a solution with states (N + 1, nx) runs into or does not reach: with some it does not do what was asked for."""
-        return [*self.nearness(xs).warnings, *self.missed(xs)]
+        return [*self.nearness(xs).warnings, *self.fallen(xs, self.ocp.times), *self.missed(xs)]
 
     @cached_property
     def guess(self) -> Guess:

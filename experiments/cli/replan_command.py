@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 REFRESH = 0.1
 """Seconds between two looks at the progress."""
+MOST_FAILED = 0.5
+"""A run in which a larger share of the solves failed did not replan."""
 
 
 @click.command()
@@ -151,12 +153,25 @@ def _finish(start: Setup, log: RunLog, folder: Path, written: list[Path]) -> Non
         click.echo(line)
     for sentence in [] if start.config.replan.goal.term else start.task.outcome(log.xs[-1]):
         click.echo(sentence)
+    amiss = list(amiss_in(start, log))
+    warn(amiss)
     written = [*written, *log.save(folder, numbers)]
     if start.config.output.plots:
         written += [*plot_run(start, log, folder), _page(start, log, folder)]
     click.echo(f"written to {folder}: " + ", ".join(path.name for path in written))
-    if log.count(EventKind.PLANT_DIVERGED) or log.count(EventKind.INTERRUPTED):
+    if amiss or log.count(EventKind.PLANT_DIVERGED) or log.count(EventKind.INTERRUPTED):
         raise click.exceptions.Exit(FAILED)
+
+
+def amiss_in(start: Setup, log: RunLog) -> Iterator[str]:
+    """Falls, plans most of which failed, and the first of each kind of trouble that tells why."""
+    from trajopt.replanning.run_log import EventKind
+
+    yield from start.task.fallen(log.xs, log.times)
+    failed = log.count(EventKind.FAILED_SOLVE)
+    if failed > MOST_FAILED * len(log.solves):
+        first = next(event for event in log.events if event.kind is EventKind.FAILED_SOLVE)
+        yield f"{failed} of {len(log.solves)} solves failed, the first at {first.time:.3f} s: {first.message}"
 
 
 def _page(start: Setup, log: RunLog, folder: Path) -> Path:

@@ -48,7 +48,8 @@ def tell(solution: Solution, task: Task) -> bool:
         near = task.nearness(solution.xs)
         for sentence in near.sentences:
             click.echo(sentence)
-        amiss += [*near.warnings, *(task.missed(solution.xs) if solution.status.success else ())]
+        amiss += [*near.warnings, *task.fallen(solution.xs, solution.times)]
+        amiss += task.missed(solution.xs) if solution.status.success else ()
         warn(amiss)
     return not amiss
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from click.testing import CliRunner
 from dynamics_backends.registry import make_backend
 from dynamics_backends.rigid_body.batched import frame_placement
 from experiments.cli.main import main
+from experiments.cli.replan_command import amiss_in
 from experiments.config.config import ConfigError, load_config, read_config
 from experiments.replan.run import configured_run, distances, setup, simulate, statistics
 from problems.replanning.plants import plants_of
@@ -305,6 +307,17 @@ def test_an_unknown_pushed_joint_is_named(config):
     settings = load_config(config, ["replan.plant.push_joints=['elbo']", "replan.plant.pushes=[[0.1, 0.1, 1.0]]"])
     with pytest.raises(KeyError, match="elbow"):
         simulate(setup(settings))
+
+
+def test_falls_and_plans_that_fail_are_amiss():
+    """Each is told, the failures with the reason of the first."""
+    kinds = [EventKind.LATE_PLAN, *3 * [EventKind.FAILED_SOLVE]]
+    events = [SimpleNamespace(kind=kind, time=0.1 * i, message=f"reason {i}") for i, kind in enumerate(kinds)]
+    log = SimpleNamespace(xs=None, times=None, events=events, solves=[0] * 5, count=[e.kind for e in events].count)
+    start = SimpleNamespace(task=SimpleNamespace(fallen=lambda xs, times: ["it falls"]))
+    assert list(amiss_in(start, log)) == ["it falls", "3 of 5 solves failed, the first at 0.100 s: reason 1"]
+    log.solves = [0] * 6
+    assert list(amiss_in(start, log)) == ["it falls"]
 
 
 def test_the_log_of_a_run_is_read_back(config, tmp_path):

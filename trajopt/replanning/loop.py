@@ -22,6 +22,9 @@ from trajopt.replanning.setpoints import Setpoint, setpoint
 from trajopt.replanning.timing import Timing
 from trajopt.replanning.workers import Clock, SimulatedClock, SimulatedWorker, Worker
 
+BEYOND = 1e6
+"""A number of a state above this, in SI units, is that of a simulation that has diverged."""
+
 
 class Plant(Protocol):
     """What is controlled."""
@@ -83,7 +86,7 @@ class ReplanningLoop:
         return self._planning.plan
 
     def run(self, duration: float) -> RunLog:
-        """Run for ``duration`` seconds, or until the plant's state is not finite, or Ctrl-C."""
+        """Run for ``duration`` seconds, or until the plant's state is beyond all measure, or Ctrl-C."""
         try:
             for k in range(round(duration / self._tick)):
                 t = k * self._tick
@@ -108,8 +111,9 @@ class ReplanningLoop:
     def _move(self, k: int, t: float, lag: float) -> Tick | None:
         """One period of the control; None where the plant has no state any more."""
         truth = np.array(self._plant.state(), dtype=float)
-        if not np.isfinite(truth).all():
-            self._account.event(t, EventKind.PLANT_DIVERGED, "the state of the plant is not finite")
+        if not (np.abs(truth) <= BEYOND).all():
+            beyond = f"beyond {BEYOND:g}" if np.isfinite(truth).all() else "not finite"
+            self._account.event(t, EventKind.PLANT_DIVERGED, f"the state of the plant is {beyond}")
             return None
         self._senses.measure(t, truth)
         x = self._senses.observer.state(self._planning.reference(t))

@@ -22,6 +22,7 @@ import trajopt as to
 from dynamics_backends.protocol import Array, DynamicsBackend
 from problems.legged.contact.feet_terms import slip_cost
 from problems.legged.contact.soft_ground import SoftGround
+from problems.legged.gaits.falls import falls
 from problems.legged.gaits.walking_horizon import FLAT, WalkingHorizon
 from problems.legged.robot.base_state import BaseWeights, base_state_cost
 from problems.legged.robot.joint_limits import KeptLimits
@@ -119,7 +120,8 @@ def build(settings: Settings, backend: BackendFactory) -> Task:
     )
     following = partial(WalkingHorizon, stance=standing.stance, height=float(q[2]), speed=s.velocity)
     guess = to.constant_guess(ocp, resting)
-    return Task(ocp, guess, feet=feet, following=following, outcome=_outcome, notes=standing.notes())
+    fallen = partial(falls, model, feet)
+    return Task(ocp, guess, feet=feet, following=following, outcome=_outcome, fallen=fallen, notes=standing.notes())
 
 
 def resting_controls(dynamics: DynamicsBackend, x: Array) -> Array:

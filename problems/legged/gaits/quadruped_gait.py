@@ -25,6 +25,7 @@ from dynamics_backends.systems.contact.relaxed_cone import RelaxedCone
 from dynamics_backends.systems.contact.soft_contact import SoftContact
 from dynamics_backends.systems.contact.stepped_contact import SteppedContact
 from problems.legged.contact.soft_ground import SoftGround
+from problems.legged.gaits.falls import ends_away, falls
 from problems.legged.gaits.gait import PATTERNS
 from problems.legged.robot.base_state import BaseWeights, Triple, base_state_cost, euler_xyz, quaternion, rotation
 from problems.legged.robot.joint_limits import KeptLimits
@@ -233,6 +234,8 @@ def build(settings: Settings, backend: BackendFactory) -> Task:
         ocp,
         partial(_guess, (*easier, ocp)[0], w, _guess_torques(w, ocp.times[:-1])),
         outcome=partial(_outcome, w),
+        missed=lambda xs: ends_away(xs, s.goal, w.height),
+        fallen=partial(falls, w.model, w.standing.stance.feet),
         feet=w.standing.stance.feet,
         notes=w.standing.notes(),
         easier=easier,

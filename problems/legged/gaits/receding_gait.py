@@ -19,6 +19,7 @@ import trajopt as to
 from dynamics_backends.protocol import Array
 from dynamics_backends.rigid_body.batched import frame_placement
 from problems.legged.contact.soft_ground import SoftGround
+from problems.legged.gaits.falls import falls
 from problems.legged.gaits.gait import Gait
 from problems.legged.robot.base_state import BaseWeights, base_state_cost
 from problems.legged.robot.joint_limits import KeptLimits
@@ -117,7 +118,8 @@ def build(settings: Settings, backend: BackendFactory) -> Task:
     )
     ocp = references.moved(still, 0.0)
     guess = partial(to.feedback_guess, ocp, joint_gains(model, *s.guess_gains))
-    return Task(ocp, guess, feet=s.feet, moved=references.moved, outcome=_outcome, notes=standing.notes())
+    fallen, notes = partial(falls, model, s.feet), standing.notes()
+    return Task(ocp, guess, feet=s.feet, moved=references.moved, outcome=_outcome, fallen=fallen, notes=notes)
 
 
 def _costs(

@@ -36,6 +36,7 @@ from problems.legged.contact.contact_limits import contact_limits
 from problems.legged.contact.feet_terms import feet_cost
 from problems.legged.contact.friction_cone import friction_constraint, friction_cost
 from problems.legged.contact.wrench_cone import wrench_constraint, wrench_cost
+from problems.legged.gaits.falls import ends_away, falls
 from problems.legged.gaits.gait import FootReferences, Gait, Interval
 from problems.legged.gaits.gait_settings import Settings as Settings
 from problems.legged.robot.base_state import BaseWeights, Triple, base_state_cost
@@ -110,6 +111,8 @@ def build(settings: Settings, backend: BackendFactory) -> Task:
         ocp,
         _guess(walker, ocp),
         outcome=lambda x: _outcome(walker, x),
+        missed=lambda xs: ends_away(xs, walker.references.base[-1], walker.height),
+        fallen=partial(falls, walker.model, s.feet),
         feet=s.feet,
         notes=walker.standing.notes(),
         contact_limits=partial(contact_limits, ocp, s.friction, soles=walker.standing.stance.soles),

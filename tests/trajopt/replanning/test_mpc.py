@@ -224,10 +224,11 @@ def test_bounds_are_those_of_the_time_at_which_a_control_is_given(timing, limits
     assert (sizes[25:50].max(), sizes[50:].max()) == limits
 
 
-def test_a_plant_that_diverges_ends_the_run():
+@pytest.mark.parametrize("factor", [np.nan, np.inf, -1e9])
+def test_a_plant_that_diverges_ends_the_run(factor):
     class Broken(WatchedPlant):
         def state(self):
-            return super().state() * (np.nan if len(self.given) > 5 else 1.0)
+            return super().state() * (factor if len(self.given) > 5 else 1.0)
 
     log = loop(plant=Broken()).run(1.0)
     assert len(log.times) == 6

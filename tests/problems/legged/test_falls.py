@@ -1,0 +1,86 @@
+"""What is told of falls and of missed ends of gaits."""
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from scipy.spatial.transform import Rotation
+
+from experiments.cli.main import main
+from experiments.config.build import build_task
+from experiments.config.config import load_config
+from problems.legged.gaits.falls import FAR, LOW, NEAR, TILTED, ends_away, falls, heights, tilts
+from problems.task import position_of
+
+TIMES = 0.1 * np.arange(6)
+
+
+@pytest.fixture(scope="module")
+def standing():
+    """HyQ's task, and six states in which it stands."""
+    task = build_task(load_config("hyq_trot", ["problem.horizon=2", "engine=numpy"]))
+    return task, np.tile(task.ocp.x0, (6, 1))
+
+
+def turned(xs, axis, degrees):
+    """States whose bases are turned about an axis of the world."""
+    xs = xs.copy()
+    extra = Rotation.from_rotvec(np.radians(degrees)[:, None] * np.asarray(axis))
+    xs[:, 3:7] = (extra * Rotation.from_quat(xs[:, 3:7])).as_quat()
+    return xs
+
+
+@pytest.mark.parametrize("start", [(0.0, 0.0, 0.0), (0.3, -0.2, 2.0), (np.pi / 2, 0.0, 0.4)])
+def test_tilts_are_angles_to_what_pointed_up(start, standing):
+    """Whatever way the axes of a base point: those of some files do not point up."""
+    xs = standing[1].copy()
+    xs[:, 3:7] = Rotation.from_rotvec(start).as_quat()
+    axis = np.array([0.6, 0.8, 0.0])
+    degrees = np.array([0.0, 10.0, 59.0, 61.0, 120.0, 180.0])
+    np.testing.assert_allclose(tilts(turned(xs, axis, degrees)), degrees, atol=1e-5)
+    np.testing.assert_allclose(tilts(turned(xs, [0.0, 0.0, 1.0], degrees)), 0.0, atol=2e-6)
+
+
+def test_a_robot_that_turns_over_falls(standing):
+    task, xs = standing
+    model = task.ocp.model
+    assert falls(model, task.feet, xs, TIMES) == []
+    rolled = turned(xs, [1.0, 0.0, 0.0], np.array([0.0, 30.0, TILTED + 1.0, 90.0, TILTED + 1.0, 0.0]))
+    (tilted,) = [told for told in falls(model, task.feet, rolled, TIMES) if "tilted" in told]
+    assert "from 0.20 to 0.40 s" in tilted and "(90 deg at 0.30 s)" in tilted
+
+
+def test_a_robot_that_lies_down_falls_and_one_that_jumps_or_goes_downhill_does_not(standing):
+    """What counts is the base above the feet, which the knees carry."""
+    task, xs = standing
+    model, feet = task.ocp.model, task.feet
+    jumping = xs.copy()
+    jumping[:, 2] += [0.0, 0.5, 1.0, 0.5, -2.0, -3.0]
+    assert falls(model, feet, jumping, TIMES) == []
+    lying = xs.copy()
+    lying[3, 7:19] = [0.0, 1.2, -2.4] * 2 + [0.0, -1.2, 2.4] * 2  # thighs and shanks along the ground
+    height = lying[3, 2] - min(position_of(model, foot, lying[3, :19])[2] for foot in feet)
+    assert heights(model, feet, lying)[3] == pytest.approx(height)
+    share = height / heights(model, feet, xs)[0]
+    lying[3, 7:19] = [0.0, 1.5, -2.9] * 2 + [0.0, -1.5, 2.9] * 2
+    assert share > heights(model, feet, lying)[3] / heights(model, feet, xs)[0] < LOW
+    (told,) = falls(model, feet, lying, TIMES)
+    assert "at 0.30 s its base is lower above its feet" in told
+
+
+def test_an_end_is_missed_by_a_share_of_the_way(standing):
+    xs = np.zeros((3, 37))
+    xs[-1, :3] = 1.5, 0.0, 0.55
+    assert ends_away(xs, (1.5 + 0.9 * FAR * 1.5, 0.0), 0.572) == []
+    assert ends_away(xs, (1.5, 0.9 * NEAR), 0.572) == []
+    (away,) = ends_away(xs, (8.0, 0.0), 0.572)
+    assert "6.50 m from its goal, 8.00 m from its start" in away
+    (high,) = ends_away(xs, (1.5, 0.0), 2.0)
+    assert "0.55 m high, and 2.00 m were asked for" in high
+
+
+def test_the_command_ends_with_1_where_a_gait_does_not_arrive(tmp_path):
+    """Two knots are enough for an optimum, and not for 1.5 m."""
+    short = [f"--set={key}" for key in ("problem.horizon=2", "engine=numpy", "output.plots=false", "problem.easier=[]")]
+    result = CliRunner().invoke(main, ["solve", "hyq_trot_stepped", *short, "--out", str(tmp_path)])
+    assert "converged" in result.output and "m from its goal" in result.output
+    assert result.exit_code == 1
