@@ -106,7 +106,8 @@ class Task:
     points: of the links, whose distance from obstacles is of interest. contour: the path that the frame follows.
     moved: takes a problem's references to those from a time [s] on; default: they stay. following: of a problem, a new horizon of a
     run that follows what is measured; or None.
-    warnings: doubts about the settings. notes: what validation tells beside them.
+    warnings: doubts about the settings. notes: what validation tells beside them. carried: those of them that reports tell too, how
+    numbers were carried over to another robot.
     contact_limits: what contacts do in states (N + 1, nx) under controls (N, nu) that none can.
     outcome: sentences about a final state (nx,), for example how far from its goal it is.
     nearness: how near states (N + 1, nx) come to what stands in the way.
@@ -135,6 +136,7 @@ class Task:
     following: Callable[[OCP], Horizon] | None = None
     warnings: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    carried: tuple[str, ...] = ()
     contact_limits: Callable[[Array, Array], list[BrokenLimit]] = no_contacts
     outcome: Callable[[Array], list[str]] = no_outcome
     nearness: Callable[[Array], Nearness] = nothing_near

@@ -39,7 +39,7 @@ def tell(solution: Solution, task: Task) -> bool:
         click.echo(f"attempt {number}: {attempt['solver']}, {attempt['status']}, {attempt['iterations']} iterations")
     amiss: list[str] = []
     if math.isfinite(solution.cost):
-        for sentence in [*task.outcome(solution.xs[-1]), *replayed(solution, task.outcome)]:
+        for sentence in [*task.carried, *task.outcome(solution.xs[-1]), *replayed(solution, task.outcome)]:
             click.echo(sentence)
         warn(replay_doubts(solution))
         if "check" in solution.meta:

@@ -85,16 +85,18 @@ def replayed(solution: Solution, outcome: Callable[[Array], list[str]]) -> list[
 
 
 def replay_doubts(solution: Solution) -> list[str]:
-    """That a plan diverges on finely integrated dynamics, with its feedback gains too where it has some, and what helps."""
+    """That a plan diverges on finely integrated dynamics, with its feedback gains where it has some, and what helps."""
     ends = solution.meta.get("replay", {})
     told = [ends[key] for key in _REPLAYED if key in ends]
-    if not told or any(end is not None for end in told):
+    if not told or told[-1] is not None:
         return []
     scheme = "" if "rk4" in solution.meta.get("schemes", ()) else ', or integrator = "rk4"'
-    return [
-        "no robot moves as this plan says, which diverges on accurate dynamics: take shorter time steps (a smaller dt with a "
-        f"larger horizon, or more substeps){scheme}"
-    ]
+    what = (
+        "no robot moves as this plan says, which diverges on accurate dynamics"
+        if not any(told)
+        else "its feedback gains do not hold this plan, which diverges with them on accurate dynamics"
+    )
+    return [f"{what}: take shorter time steps (a smaller dt with a larger horizon, or more substeps){scheme}"]
 
 
 def _with_unit(model: Model | None, value: float, name: str) -> str:

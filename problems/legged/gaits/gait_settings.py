@@ -146,7 +146,7 @@ def observed_gait(
 ) -> Gait:
     """The schedule of a motion on soft ground from its contact forces, with steps as long as its feet make on average.
 
-    Raises ValueError for a solution of another robot, by its sizes.
+    Raises ValueError for a solution of another robot, by its sizes, and for one that goes to the side: steps go along x.
     """
     system = SoftContact(model, feet)
     if soft.xs.shape[1] != system.manifold.nx or soft.us.shape[1] != system.nu:
@@ -158,6 +158,18 @@ def observed_gait(
     load = np.stack([np.asarray(forces[foot])[2] for foot in feet], axis=1)
     contact = load > LOADED * model.total_mass * np.linalg.norm(model.gravity) / len(feet)
     gait = Gait.observed(feet, soft.times, contact, step=step, least=least, step_height=step_height)
-    ahead = [position_of(model, foot, soft.xs[[0, -1], : model.nq])[:, 0] for foot in feet]
+    ways = np.array(
+        [np.diff(position_of(model, foot, soft.xs[[0, -1], : model.nq])[:, :2], axis=0)[0] for foot in feet]
+    )
+    ahead, aside = np.abs(ways.mean(axis=0))
+    if aside > max(ASIDE, ASIDE_SHARE * ahead):
+        raise ValueError(
+            f"schedule_of: the feet of that solution go {aside:.2f} m to the side and {ahead:.2f} m along x; those of a schedule "
+            "go along x alone"
+        )
     steps = sum(len(gait.swings(foot)) for foot in feet)
-    return replace(gait, step_length=float(sum(x[1] - x[0] for x in ahead)) / max(1, steps))
+    return replace(gait, step_length=float(ways[:, 0].sum()) / max(1, steps))
+
+
+ASIDE, ASIDE_SHARE = 0.05, 0.2
+"""Feet may end so far [m], and by such a share of their way along x, beside where a schedule would lead them."""

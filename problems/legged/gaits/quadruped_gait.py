@@ -114,7 +114,7 @@ class Settings(LeggedRobot, SoftGround, Sampling):
     """A gait of any robot with a floating base (:class:`~problems.legged.robot.walker.LeggedRobot`), on ground that is soft.
 
     joints: at the start and at the end. running_joints: those the running cost refers to, default ``joints``.
-    height: of the base [m], at the start and asked for; default that of standing on the ground. velocity: forward speed
+    height: of the base [m], at the start and asked for; default that of standing on the ground. velocity: speed along x
     asked for on the way [m/s].
     goal: x, y [m] of the base at the end. yaw: of the base [rad], at the start and asked for.
     guess_gains: position and velocity gain of the joint controller whose motion is the first guess. guess_push: another posture
@@ -238,6 +238,7 @@ def build(settings: Settings, backend: BackendFactory) -> Task:
         fallen=partial(falls, w.model, w.standing.stance.feet),
         feet=w.standing.stance.feet,
         notes=w.standing.notes(),
+        carried=w.standing.carried,
         easier=easier,
     )
 

@@ -115,6 +115,7 @@ def build(settings: Settings, backend: BackendFactory) -> Task:
         fallen=partial(falls, walker.model, s.feet),
         feet=s.feet,
         notes=walker.standing.notes(),
+        carried=walker.standing.carried,
         contact_limits=partial(contact_limits, ocp, s.friction, soles=walker.standing.stance.soles),
     )
 

@@ -73,10 +73,15 @@ class Standing(NamedTuple):
             f"{model.name} stands on {', '.join(s.feet)}, its base {self.q[2]:.3f} m high on legs of {s.leg_length:.3f} m"
         ]
         told += [sole.sentence for sole in s.soles]
-        if self.reference is not None:
-            of = self.reference.model.name
-            told.append(f"numbers are those of {of} carried over to {model.name}: {self.scale.sentence()}")
-        return tuple(told)
+        return (*told, *self.carried)
+
+    @property
+    def carried(self) -> tuple[str, ...]:
+        """What numbers that were found for another robot were multiplied by, for reports; nothing where there is none."""
+        if self.reference is None:
+            return ()
+        of, name = self.reference.model.name, self.model.name
+        return (f"numbers are those of {of} carried over to {name}: {self.scale.sentence()}",)
 
 
 @dataclass(frozen=True, kw_only=True)

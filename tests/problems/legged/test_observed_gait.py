@@ -84,6 +84,21 @@ def test_a_solution_of_another_robot_is_answered(soft):
         build(Settings(**{**SHORT, "schedule_of": str(path)}), NUMPY)  # type: ignore[arg-type]
 
 
+def test_a_solution_that_goes_to_the_side_is_answered(soft):
+    """A schedule has no steps to the side; a little off the way is none."""
+    other = to.Solution.load(soft)
+    for aside, refused in ((0.04, False), (-0.3, True)):
+        xs = other.xs.copy()
+        xs[-1, 1] += aside
+        path = replace(other, xs=xs).save(soft.parent / "aside.npz")
+        settings = Settings(**{**SHORT, "schedule_of": str(path), "least": 0.02})  # type: ignore[arg-type]
+        if not refused:
+            assert build(settings, NUMPY).ocp.horizon
+            continue
+        with pytest.raises(ValueError, match=r"schedule_of: .* go 0.30 m to the side and 0.01 m along x"):
+            build(settings, NUMPY)
+
+
 def test_flight_is_a_phase_of_its_own():
     gait = Gait(feet=FEET, phases=(GaitPhase(FEET, 0.1), GaitPhase((), 0.2), GaitPhase(FEET, 0.1)))
     times, contact = signals(gait, STEP)
