@@ -10,6 +10,7 @@ from typing import Any
 
 from experiments.config.build import build_task, engine_in_use, make_ready, solve_task
 from experiments.config.config import Config, ConfigError, read_config
+from experiments.config.other_solver import accepts, carried_over
 from trajopt import Solution, StatusCode
 from trajopt.results.records import PHASES
 from trajopt.solvers.registry import SOLVERS
@@ -76,18 +77,13 @@ def with_solver(config: Config, name: str) -> Config:
     """
     if name == config.solver_name or name not in SOLVERS:
         return config if name == config.solver_name else _with_options(config, name, {})
-    _, Options, preset = SOLVERS[name]
-    own, implied = type(config.solver_options)(), {**preset, **SOLVERS[config.solver_name][2]}
-    shared = {f.name for f in fields(Options)} & {f.name for f in fields(own)} - set(implied)
-    values = {key: getattr(config.solver_options, key) for key in shared}
-    changed = {key: v for key, v in values.items() if v != getattr(own, key) and v is not None}
-    return _with_options(config, name, {key: v for key, v in changed.items() if _accepts(Options, key, v)})
+    return _with_options(config, name, carried_over(vars(config.solver_options), config.solver_name, name)[0])
 
 
 def with_hessian(config: Config, hessian: str) -> Config | None:
     """The configuration with another Hessian; None for a solver that does not have it."""
     Options = type(config.solver_options)
-    if "hessian" not in {f.name for f in fields(Options)} or not _accepts(Options, "hessian", hessian):
+    if "hessian" not in {f.name for f in fields(Options)} or not accepts(Options, "hessian", hessian):
         return None
     return _with_options(config, config.solver_name, {**asdict(config.solver_options), "hessian": hessian})
 
@@ -95,14 +91,6 @@ def with_hessian(config: Config, hessian: str) -> Config | None:
 def _with_options(config: Config, solver: str, options: dict[str, Any]) -> Config:
     given = {key: value for key, value in options.items() if value is not None}
     return read_config(config.as_dict() | {"solver": {**given, "name": solver}}, config.source)
-
-
-def _accepts(Options: Any, key: str, value: Any) -> bool:
-    try:
-        Options(**{key: value})
-    except ValueError:
-        return False
-    return True
 
 
 def variants(

@@ -15,7 +15,8 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -174,10 +175,13 @@ class Config:
         )
 
 
-def load_config(path: str | Path, overrides: Iterable[str] = ()) -> Config:
+def load_config(
+    path: str | Path, overrides: Iterable[str] = (), told: Callable[[str], None] = lambda sentence: None
+) -> Config:
     """Read a file, or the bundled one of a bare name; overrides are texts such as "problem.dt=0.02".
 
-    Raises ConfigError with all mistakes, OSError.
+    Where one of them names another solver than the file does, that takes over the file's options that it has; told: called with a
+    sentence about the others. Raises ConfigError with all mistakes, OSError.
     """
     path = config_file(Path(path))
     try:
@@ -189,11 +193,34 @@ def load_config(path: str | Path, overrides: Iterable[str] = ()) -> Config:
         raise ConfigError(str(path), ["not a text in UTF-8; give a TOML file"]) from error
     for key, file in _files(values):
         values["problem"][key] = str(path.parent / file)
+    overrides = list(overrides)
+    _change_solver(values, overrides, told)
     for override in overrides:
         apply_override(values, override)
     for key, file in _files(values):  # so that what is saved finds them from any folder
         values["problem"][key] = str(file.absolute())
     return read_config(values, str(path))
+
+
+def _change_solver(values: dict[str, Any], overrides: list[str], told: Callable[[str], None]) -> None:
+    """The options of the file's solver that the one named by overrides takes over; what is no known name is left as it is."""
+    from trajopt.solvers.registry import SOLVERS
+
+    wanted, table = deepcopy(values), values.get("solver", {})
+    for override in overrides:
+        apply_override(wanted, override)
+    table, other = ({"name": t} if isinstance(t, str) else t for t in (table, wanted.get("solver", {})))
+    if not isinstance(table, dict) or not isinstance(other, dict):
+        return
+    old, new = (t.get("name", DEFAULT_SOLVER) for t in (table, other))
+    if old == new or not all(isinstance(name, str) and name in SOLVERS for name in (old, new)):
+        return
+    from experiments.config.other_solver import carried_over
+
+    kept, left = carried_over({key: value for key, value in table.items() if key != "name"}, old, new)
+    values["solver"] = {"name": new, **kept}
+    if left:
+        told(f"options of {old} that {new} does not have are left out: {', '.join(left)}")
 
 
 def _files(values: dict[str, Any]) -> list[tuple[str, Path]]:

@@ -187,6 +187,41 @@ def test_override_of_an_option_of_a_solver_that_is_a_name_alone():
     assert values["solver"] == {"name": "slq", "max_iterations": 5}
 
 
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda p: p.stem)
+def test_any_solver_takes_the_place_of_the_one_in_a_file(path):
+    """With those of the file's options that it has."""
+    own = load_config(path)
+    for name in ("slq", "gnms", "fddp", "ddp", "ipm", "sqp", "dms", "auto"):
+        other = load_config(path, [f"solver.name={name}"])
+        assert other.solver_name == name
+        assert other.problem == own.problem
+        if hasattr(other.solver_options, "constraint_tolerance") and hasattr(
+            own.solver_options, "constraint_tolerance"
+        ):
+            told = own.solver_options.constraint_tolerance
+            assert other.solver_options.constraint_tolerance in (
+                told,
+                type(other.solver_options)().constraint_tolerance,
+            )
+
+
+def test_what_another_solver_does_not_take_over_is_told(tmp_path):
+    path, told = tmp_path / "a.toml", []
+    table = '[solver]\nname = "fddp"\nmax_iterations = 7\ncost_tolerance = 1e-3\naccept_cost_tolerance = true\n'
+    path.write_text(table + '[problem]\nname = "arm_go_to"\nrobot = "iiwa7"\ngoal_q = [0, 0, 0, 0, 0, 0, 0]\n')
+    other = load_config(path, ['solver.name="ipm"', "solver.hessian=gauss_newton"], told.append)
+    assert told == ["options of fddp that ipm does not have are left out: cost_tolerance, accept_cost_tolerance"]
+    assert (other.solver_options.max_iterations, other.solver_options.hessian) == (7, "gauss_newton")
+    load_config(path, ['solver.name="ddp"'], told.append)  # which has them all
+    assert len(told) == 1
+    for wrong in (["solver.name=ipm", "solver.cost_tolerance=1e-3"], ["solver.cost_tolerancy=1e-3"]):
+        with pytest.raises(ConfigError, match=r"solver.cost_tolerance?y?: unknown key"):
+            load_config(path, wrong)
+    path.write_text(path.read_text().replace("max_iterations", "max_iterationen"))  # a mistake stays one
+    with pytest.raises(ConfigError, match=r"solver.max_iterationen: unknown key"):
+        load_config(path, ["solver.name=ipm"])
+
+
 def test_override_of_a_one_line_backend_keeps_the_other_part():
     values: dict = {"backend": "complex_step"}
     apply_override(values, "backend.engine=numpy")
