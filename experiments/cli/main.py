@@ -33,7 +33,7 @@ from experiments.cli.replan_command import replan
 from experiments.cli.saving import CONFIG_FILE, SOLUTION_FILE, draw, drawer_for, save
 from experiments.cli.show_command import robots, show
 from experiments.cli.sweep_command import sweep
-from experiments.cli.telling import best_of, tell
+from experiments.cli.telling import CUT, best_of, tell
 from experiments.cli.view_command import require_video, view
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def _print_version(context: click.Context, _: click.Parameter, wanted: bool) -> 
 def main() -> None:
     """Optimize the motions of robots.
 
-    Exit codes: 0 solved, 1 not converged, a goal that is missed, a link inside of an obstacle, or a failed check, 2 bad input.
+    Exit codes: 0 solved, 1 not converged, a goal missed, a fall, a link inside of an obstacle, or a failed check, 2 bad input.
     """
 
 
@@ -153,6 +153,10 @@ def _solve(
         if solution.status.code == StatusCode.INTERRUPTED:
             kept = "the best iterate so far" if solution.iterations else "only the initial guess"
             click.echo(f"Interrupted: {kept} is saved.")
+        elif CUT in solution.meta:
+            click.echo(
+                f"Interrupted, {solution.meta[CUT]} of the starts before their end: the best of the others is saved."
+            )
         draw(solution, task, settings, written, animate, drawer)
     if video is not None:
         from experiments.cli.view_command import write_video
@@ -163,7 +167,7 @@ def _solve(
         _wait(watch, solution, task, settings)
     if solution.status.success and not as_asked:
         click.echo("this is an optimum, but it does not do what was asked for: exit code 1", err=True)
-    if not (solution.status.success and as_asked):
+    if CUT in solution.meta or not (solution.status.success and as_asked):
         raise click.exceptions.Exit(FAILED)
 
 

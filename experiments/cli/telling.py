@@ -14,6 +14,8 @@ from experiments.cli.cli_support import warn
 
 MOST_LISTED = 8
 """Starts of one optimum that are listed."""
+CUT = "interrupted starts"
+"""In the meta of the best of several starts, how many were interrupted."""
 
 if TYPE_CHECKING:
     from experiments.config.config import Config
@@ -124,7 +126,6 @@ def best_of(settings: Config, task: Task, count: int) -> Solution:
         if not math.isfinite(found.best.cost):
             raise KeyboardInterrupt  # before any of them ended
         config = settings.resolved(task.resolved).as_dict()
-        return replace(
-            found.best, meta={**found.best.meta, "config": config, "solve_time": found.found.meta["seconds"]}
-        )
+        facts = {"config": config, "solve_time": found.found.meta["seconds"], CUT: dict(codes)["interrupted"]}
+        return replace(found.best, meta={**found.best.meta, **facts})
     return solve_task(settings, task, guess=starts[found.best_start])

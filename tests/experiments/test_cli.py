@@ -283,7 +283,8 @@ def test_several_starts_that_are_interrupted_leave_the_best_of_those_that_ended(
     monkeypatch.setattr(trajopt, "multi_start", interrupted)
     result = run("solve", config, "--out", out, "--starts", "3", "--set", "output.plots=false")
     assert "1 converged" in result.output or "2 interrupted" in result.output, result.output
-    assert Solution.load(out / "solution.npz").status.success and result.exit_code == SOLVED
+    assert "Interrupted, 2 of the starts before their end: the best of the others is saved." in result.output
+    assert Solution.load(out / "solution.npz").status.success and result.exit_code == FAILED
 
 
 def test_several_starts_of_which_none_ended_leave_nothing(config, out, monkeypatch):
