@@ -71,7 +71,7 @@ def test_each_lane_is_the_sweep_of_its_problem(limited, regularize):
     assert asked[1].failed == 4 and asked[lanes - 1].failed == 7
 
 
-_GIVEN = ("d", "lambda", "g", "costs", "K", "k", "dx", "du")
+_GIVEN = ("d", "lambda", "g", "costs", "K", "k", "dx", "du", "held_lambda", "held_g", "under")
 
 
 class Direction(ctypes.Structure):
@@ -81,7 +81,7 @@ class Direction(ctypes.Structure):
         *((name, ctypes.c_double) for name in ("on_state", "on_control")),
         *((name, ctypes.c_long) for name in ("closed", "found")),
         *((name, ctypes.c_void_p) for name in _GIVEN),
-        *((name, ctypes.c_double) for name in ("change", "slope", "defect", "kkt")),
+        *((name, ctypes.c_double) for name in ("change", "slope", "defect", "kkt", "kkt_under")),
     ]
 
 
@@ -94,7 +94,10 @@ class Blocks(ctypes.Structure):
 @pytest.mark.parametrize("with_steps", [True, False])
 @pytest.mark.parametrize("regularize", ["control", "state"])
 def test_directions_are_sweep_costates_and_step_of_each_problem(regularize, with_steps):
-    """Knots are asked for from the last; in one lane gaps count as none, one has an indefinite Quu, one a NaN."""
+    """Knots are asked for from the last; in one lane gaps count as none, one has an indefinite Quu, one a NaN.
+
+    Every second problem asks about other gains too.
+    """
     rng, lanes = np.random.default_rng(1), find_toolchain().lanes
     library, (N, n, m) = compiled_lq.abreast(STATES, CONTROLS), (STEPS, STATES, CONTROLS)
     problems = [problem(rng, 4 if i == 1 else None) for i in range(lanes)]
@@ -102,13 +105,17 @@ def test_directions_are_sweep_costates_and_step_of_each_problem(regularize, with
     problems[0].d[:] *= 1e-14
     damping, costs = 0.3 * rng.random(lanes), rng.standard_normal((N + 1, lanes))
     shapes = {"d": (N, n), "lambda": (N + 1, n), "g": (N, m), "costs": (N + 1,), "K": (N, m, n), "k": (N, m)}
-    shapes |= {"dx": (N + 1, n), "du": (N, m)}
-    found = [{name: np.empty(shape) for name, shape in shapes.items()} for _ in range(lanes)]
+    shapes |= {"dx": (N + 1, n), "du": (N, m), "held_lambda": (N + 1, n), "held_g": (N, m), "under": (N, m, n)}
+    found = [{name: np.full(shape, 7.0) for name, shape in shapes.items()} for _ in range(lanes)]
+    other = 0.3 * rng.standard_normal((lanes, N, m, n))
     asked = (Direction * lanes)()
     for i in range(lanes):
         on = (damping[i], 0.0) if regularize == "state" else (0.0, damping[i])
-        places = [address(found[i][name]) if with_steps or name not in ("dx", "du") else None for name in _GIVEN]
-        asked[i] = Direction(*on, i == 0, 0, *places, 0.0, 0.0, 0.0, 0.0)
+        found[i]["under"][:] = other[i]
+        left_out = () if with_steps else ("dx", "du")
+        left_out = left_out if i % 2 == 0 else (*left_out, "under")
+        places = [None if name in left_out else address(found[i][name]) for name in _GIVEN]
+        asked[i] = Direction(*on, i == 0, 0, *places, *5 * (0.0,))
 
     @ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_long, ctypes.POINTER(Blocks))
     def expand(_, knot, to):
@@ -141,3 +148,10 @@ def test_directions_are_sweep_costates_and_step_of_each_problem(regularize, with
         assert asked[i].slope == pytest.approx(D1, rel=1e-10)
         assert asked[i].defect == pytest.approx(np.abs(problems[i].d).max(), rel=1e-14)
         assert asked[i].kkt == pytest.approx((np.abs(held[1]) / held[2]).max(), rel=1e-9)
+        if i % 2:
+            assert (found[i]["held_lambda"] == 7.0).all() and (found[i]["held_g"] == 7.0).all()
+            continue
+        lam, g, size = stationarity(lq, other[i])
+        np.testing.assert_allclose(found[i]["held_lambda"], lam, rtol=0, atol=1e-10 * np.abs(lam).max())
+        np.testing.assert_allclose(found[i]["held_g"], g, rtol=0, atol=1e-10 * np.abs(g).max())
+        assert asked[i].kkt_under == pytest.approx((np.abs(g) / size).max(), rel=1e-9)

@@ -2,14 +2,21 @@
    never leaves the fastest memory, but for A, B, the gaps and the gains, which a way forward reads.  Before this text stands riccati.h with ABREAST.
 
    On the way back, beside gains and value function (riccati.h): the costates and the gradient, lambda = q + A' lambda', g = r + B' lambda', and
-   the same under the feedback K, as stationarity of lq.py has them.  On the way forward, where linear steps are asked for, dx' = A dx + B du + d, du = k + K dx from dx = 0. */
+   the same under the feedback K, as stationarity of lq.py has them; and under other gains, for the problems that ask.  On the way forward, where linear steps are asked for, dx' = A dx + B du + d, du = k + K dx from dx = 0. */
 
 typedef struct {
     num A[N_ * N_], B[N_ * M_], d[N_], K[M_ * N_], k[M_];
 } kept_t;
 
+/* Costates of two knots and the gradient under a feedback, the sizes of its terms and its largest entries: see stationarity of riccati.h. */
 typedef struct {
-    num S[M_ * N_], R[M_ * M_], r[M_], cost, g[M_], own[M_], Vx[2][N_], Vxx[2][N_ * N_], lambda[2][N_], held[2][N_];
+    num lambda[2][N_], g[M_], size[M_], most[M_];
+} held_t;
+
+typedef struct {
+    num S[M_ * N_], R[M_ * M_], r[M_], cost, g[M_], Vx[2][N_], Vxx[2][N_ * N_], lambda[2][N_], K[M_ * N_];
+    held_t held, under;
+    double unseen[N_ + M_];
 } directions_t;
 
 /* Doubles for N knots with linear steps, without them for one. */
@@ -22,17 +29,49 @@ EXPORT long lq_directions_room(long N) { return (sizeof(directions_t) + N * size
         for (int l = 0; l < LANES; l++) rows[l] = lane[l].array + i * (width);                \
         unpack_rows(x, width, rows);                                                          \
     }
+/* The same for the problems that ask about other gains. */
+#define SCATTER_ASKED(x, array, width)                                                                        \
+    {                                                                                                         \
+        double *rows[LANES];                                                                                  \
+        for (int l = 0; l < LANES; l++) rows[l] = lane[l].under ? lane[l].array + i * (width) : w->unseen;    \
+        unpack_rows(x, width, rows);                                                                          \
+    }
 
-/* The gradient under the feedback at a knot, own (m), and the size of its terms, from the costates behind it: see stationarity of riccati.h. */
-ALWAYS_INLINE void gradient_held(const kept_t *p, const num *r, const num *behind, num *restrict own, num *restrict size)
+static void hold_end(held_t *h, const num *q, int own)
 {
+    memcpy(h->lambda[own], q, sizeof h->lambda[0]);
+    for (int a = 0; a < M_; a++) h->size[a] = h->most[a] = number(0.0);
+}
+
+/* The gradient at a knot from the costates behind it, and the costates without what the feedback adds. */
+ALWAYS_INLINE void hold(held_t *h, const kept_t *p, const num *q, const num *r, int own)
+{
+    const num *behind = h->lambda[!own];
     num terms[M_], far[N_];
     for (int b = 0; b < N_; b++) far[b] = size_of(behind[b]);
     for (int a = 0; a < M_; a++) terms[a] = size_of(r[a]);
     for (int b = 0; b < N_; b++)
         for (int a = 0; a < M_; a++) terms[a] += far[b] * size_of(p->B[b * M_ + a]);
-    for (int a = 0; a < M_; a++) size[a] = CHOSEN(terms[a] <= size[a], size[a], terms[a]);
-    SUM_PRODUCT(own, r, behind, p->B, 1, N_, M_);
+    for (int a = 0; a < M_; a++) h->size[a] = CHOSEN(terms[a] <= h->size[a], h->size[a], terms[a]);
+    SUM_PRODUCT(h->g, r, behind, p->B, 1, N_, M_);
+    SUM_PRODUCT(h->lambda[own], q, behind, p->A, 1, N_, N_);
+    for (int a = 0; a < M_; a++) {
+        const num entry = size_of(h->g[a]);
+        h->most[a] = CHOSEN(entry <= h->most[a], h->most[a], entry);
+    }
+}
+
+/* The largest entry of the gradient, by the size of its terms. */
+static num relative(const held_t *h)
+{
+    num largest = number(0.0), kkt = number(0.0);
+    for (int a = 0; a < M_; a++) largest = CHOSEN(h->size[a] > largest, h->size[a], largest);
+    for (int a = 0; a < M_; a++) {
+        const num least = HALF_OF_DIGITS * largest, size = CHOSEN(h->size[a] < least, least, h->size[a]);
+        const num share = CHOSEN(size > 0.0, h->most[a] / size, number(0.0));
+        kkt = CHOSEN(share > kkt, share, kkt);
+    }
+    return kkt;
 }
 
 static void steps_ahead(const lq_direction *lane, long N, const kept_t *kept)
@@ -56,21 +95,23 @@ EXPORT void lq_directions(lq_direction *lane, long N, void (*expand)(void *of, l
 {
     kept_t *kept = (kept_t *)(w + 1);
     const int forward = lane->dx != NULL;
+    const double *under = NULL;
     damping_t by;
-    num change = number(0.0), slope = number(0.0), defect = number(0.0), kkt = number(0.0), whole = number(0.0);
-    num size[M_], most[M_];
+    num change = number(0.0), slope = number(0.0), defect = number(0.0), whole = number(0.0);
     truth closed, found = ALL;
     long i = N;
     for (int l = 0; l < LANES; l++) {
         by.on_state[l] = lane[l].on_state, by.on_control[l] = lane[l].on_control;
         closed[l] = lane[l].closed ? -1 : 0;
+        if (lane[l].under) under = lane[l].under;
     }
-    for (int a = 0; a < M_; a++) size[a] = most[a] = number(0.0);
     expand(of, N, &(lq_vectors){NULL, NULL, NULL, w->Vxx[N & 1], w->Vx[N & 1], NULL, NULL, NULL, &w->cost});
     memcpy(w->lambda[N & 1], w->Vx[N & 1], sizeof w->lambda[0]);
-    memcpy(w->held[N & 1], w->Vx[N & 1], sizeof w->held[0]);
+    hold_end(&w->held, w->Vx[N & 1], N & 1);
+    hold_end(&w->under, w->Vx[N & 1], N & 1);
     SCATTER(&w->cost, costs, 1)
     SCATTER(w->lambda[N & 1], lambda, N_)
+    if (under) SCATTER_ASKED(w->lambda[N & 1], held_lambda, N_)
     for (i = N - 1; i >= 0; i--) {
         kept_t *p = kept + (forward ? i : 0);
         const int own = i & 1, next = !own;
@@ -84,36 +125,34 @@ EXPORT void lq_directions(lq_direction *lane, long N, void (*expand)(void *of, l
         }
         SUM_PRODUCT(w->g, w->r, w->lambda[next], p->B, 1, N_, M_);
         SUM_PRODUCT(w->lambda[own], w->Vx[own], w->lambda[next], p->A, 1, N_, N_);
-        SUM_PRODUCT(w->held[own], w->Vx[own], w->held[next], p->A, 1, N_, N_);
         SCATTER(w->g, g, M_)
         SCATTER(w->lambda[own], lambda, N_)
+        hold(&w->held, p, w->Vx[own], w->r, own);
+        if (under) {
+            const double *rows[LANES];
+            for (int l = 0; l < LANES; l++) rows[l] = (lane[l].under ? lane[l].under : under) + i * M_ * N_;
+            pack_rows(rows, M_ * N_, w->K);
+            hold(&w->under, p, w->Vx[own], w->r, own);
+            PRODUCT(w->under.lambda[own], w->under.g, w->K, 1, M_, N_, 1);
+            SCATTER_ASKED(w->under.g, held_g, M_)
+            SCATTER_ASKED(w->under.lambda[own], held_lambda, N_)
+        }
         const blocks_t blocks = {p->A, p->B, p->d, w->Vxx[own], w->Vx[own], w->S, w->R, w->r, NULL, NULL};
         const gains_t ahead = {NULL, NULL, w->Vx[next], w->Vxx[next]}, to = {p->K, p->k, w->Vx[own], w->Vxx[own]};
         found &= swept(blocks, by, NULL, i, ahead, to, &change);
         SCATTER(p->K, K, M_ * N_)
         SCATTER(p->k, k, M_)
-        gradient_held(p, w->r, w->held[next], w->own, size);
-        PRODUCT(w->held[own], w->own, p->K, 1, M_, N_, 1);
-        for (int a = 0; a < M_; a++) slope += w->own[a] * p->k[a];
-        for (int a = 0; a < N_; a++) slope += w->held[next][a] * p->d[a];
-        for (int a = 0; a < M_; a++) {
-            const num entry = size_of(w->own[a]);
-            most[a] = CHOSEN(entry <= most[a], most[a], entry);
-            whole += w->g[a] * 0.0;
-        }
+        PRODUCT(w->held.lambda[own], w->held.g, p->K, 1, M_, N_, 1);
+        for (int a = 0; a < M_; a++) slope += w->held.g[a] * p->k[a];
+        for (int a = 0; a < N_; a++) slope += w->held.lambda[next][a] * p->d[a];
+        for (int a = 0; a < M_; a++) whole += w->g[a] * 0.0;
     }
     for (int a = 0; a < N_; a++) whole += w->lambda[0][a] * 0.0;
-    num largest = number(0.0);
-    for (int a = 0; a < M_; a++) largest = CHOSEN(size[a] > largest, size[a], largest);
-    for (int a = 0; a < M_; a++) {
-        const num least = HALF_OF_DIGITS * largest;
-        size[a] = CHOSEN(size[a] < least, least, size[a]);
-        const num share = CHOSEN(size[a] > 0.0, most[a] / size[a], number(0.0));
-        kkt = CHOSEN(share > kkt, share, kkt);
-    }
+    const num kkt = relative(&w->held), kkt_under = under ? relative(&w->under) : kkt;
     if (forward) steps_ahead(lane, N, kept);
     for (int l = 0; l < LANES; l++) {
         lane[l].found = HOLDS(found, l) && OF(whole, l) == 0.0;
-        lane[l].change = OF(change, l), lane[l].slope = OF(slope, l), lane[l].defect = OF(defect, l), lane[l].kkt = OF(kkt, l);
+        lane[l].change = OF(change, l), lane[l].slope = OF(slope, l), lane[l].defect = OF(defect, l);
+        lane[l].kkt = OF(kkt, l), lane[l].kkt_under = OF(kkt_under, l);
     }
 }

@@ -32,15 +32,17 @@ typedef struct {
    and what is told of them.  closed: whether its gaps are rounding, and count as none.
 
    d (N, n), lambda (N + 1, n), g (N, m), costs (N + 1,): of the expansion; K (N, m, n), k (N, m), dx (N + 1, n), du (N, m), the last two
-   NULL where none of the problems asks for its linear step.
+   NULL where none of the problems asks for its linear step; under (N, m, n): other gains, NULL where nothing is asked about them, and
+   held_lambda (N + 1, n), held_g (N, m): costates and gradient under these.
    found: whether numbers are finite and Quu is positive definite; else all but the costs may be anything.  change: of the cost along the step;
    slope: of the cost at its beginning; defect: the largest gap; kkt: the largest entry of the gradient under the gains, by the size of its
-   terms. */
+   terms; kkt_under: that under the other ones. */
 typedef struct {
     double on_state, on_control;
     long closed, found;
-    double *d, *lambda, *g, *costs, *K, *k, *dx, *du;
-    double change, slope, defect, kkt;
+    double *d, *lambda, *g, *costs, *K, *k, *dx, *du, *held_lambda, *held_g;
+    const double *under;
+    double change, slope, defect, kkt, kkt_under;
 } lq_direction;
 
 /* The blocks of a knot, of several problems: vectors with one problem in each lane. */

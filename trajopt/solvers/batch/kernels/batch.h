@@ -181,7 +181,6 @@ static long settled(shooting_t *s, const group_t *g, result_t *result)
     model_t step;
     s->at = s->best;
     iterate_t *best = s->slots + s->at;
-    recall(s, best);
     result->kkt = kkt(s, best);
     s->state.mu = 0.0, s->state.delta = 1.0;
     if (!direction(s, best, &step)) return NOT_POSITIVE_DEFINITE;
@@ -199,7 +198,6 @@ static long run(shooting_t *s, const group_t *g, const member_t *m, result_t *re
         if (at->stop <= 1.0) return CONVERGED;
         const int little = s->record.alpha > 0.0 && fabs(s->record.expected) <= sqrt(g->kkt_tolerance) * fabs(s->record.cost);
         if (result->iterations && s->record.kkt <= g->nearly && little && at->defect <= s->options.defect_tolerance) {
-            recall(s, at);
             result->kkt = kkt(s, at);
             if (result->kkt <= g->kkt_tolerance) return OPTIMAL;
         }
@@ -438,7 +436,7 @@ EXPORT void batch_run(group_t *g)
         s->end.expand = ask_end_expand, s->end.values = ask_end_values;
         s->sweeps = g->sweeps;
         s->sweeps.riccati = ask_riccati;
-        s->ahead.look = ask_look;
+        s->ahead.look = ask_look, s->ahead.nearly = g->nearly;
         if (!g->steps) s->ahead.to.dx = s->ahead.to.du = NULL;
         s->quiet = 1;
         seat->group = g, seat->waits_for = READY;

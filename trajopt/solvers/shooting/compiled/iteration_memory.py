@@ -57,12 +57,16 @@ class _Record(ctypes.Structure):
 
 _Direction = struct_of(
     "lq_direction",
-    "on_state:d on_control:d closed:l found:l d lambda g costs K k dx du change:d slope:d defect:d kkt:d",
+    "on_state:d on_control:d closed:l found:l d lambda g costs K k dx du held_lambda held_g under "
+    "change:d slope:d defect:d kkt:d kkt_under:d",
 )
 
 
 class _Ahead(ctypes.Structure):
-    _fields_ = [("look", ctypes.c_void_p), ("to", _Direction), ("of", ctypes.c_void_p), ("mu", ctypes.c_double)]
+    _fields_ = [
+        *(("look", ctypes.c_void_p), ("to", _Direction), ("of", ctypes.c_void_p)),
+        *(("mu", ctypes.c_double), ("nearly", ctypes.c_double)),
+    ]
 
 
 class SolveData(ctypes.Structure):

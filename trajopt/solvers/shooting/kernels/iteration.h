@@ -37,13 +37,14 @@ enum { NONE = -1 };
 
 /* What the way back over the knots of an iterate gives beside its residuals, where many problems are solved side by side: the direction with the
    damping mu, in room of its own.  look: finds both, NULL where one problem is solved alone.  to.dx, to.du: NULL where roll-outs begin nowhere but
-   at x0, in a vector space: du - K dx = k is all they read of a linear step then, and (0, k) stands for it. */
+   at x0, in a vector space: du - K dx = k is all they read of a linear step then, and (0, k) stands for it.  nearly: the measure of an iterate
+   from which on that of the next one is found too, under the gains of the step between them. */
 typedef struct shooting shooting_t;
 typedef struct {
     void (*look)(shooting_t *s, iterate_t *e);
     lq_direction to;
     const iterate_t *of;
-    double mu;
+    double mu, nearly;
 } ahead_t;
 
 /* A solve.  phases, node, lower and upper (bounds on us, NULL for none) and alphas (1, 1/2, ..., then 1, 2, ...) describe the problem; slots hold iterates,
@@ -178,6 +179,7 @@ static int look(shooting_t *s, iterate_t *e, const double *gaps, double mu)
     if (s->holder == e - s->slots) s->holder = NONE; /* whose trajectory is another one now */
     to->on_state = s->options.on_state ? mu : 0.0, to->on_control = mu - to->on_state;
     to->d = e->d, to->lambda = e->lambda, to->g = e->g, to->costs = e->costs;
+    to->under = s->record.kkt <= s->ahead.nearly ? s->policy.K : NULL, to->held_lambda = s->bounded.lambda, to->held_g = s->bounded.g;
     to->closed = largest(gaps, N * n) <= GAP_ROUNDING * (1.0 + largest(e->xs, (N + 1) * s->nx));
     s->ahead.look(s, e);
     if (to->found) {
@@ -241,10 +243,13 @@ static double slope(const shooting_t *s, const iterate_t *e, const double *gaps,
     return sum;
 }
 
-/* The scaled measure of optimality under the gains of the policy: see optimality.py. */
-static double kkt(const shooting_t *s, const iterate_t *e)
+/* The scaled measure of optimality under the gains of the policy: see optimality.py.  It may have been found with the direction. */
+static double kkt(shooting_t *s, iterate_t *e)
 {
     const long N = s->N, n = s->sweeps.n, m = s->sweeps.m;
+    const ahead_t *ahead = &s->ahead;
+    if (ahead->of == e && ahead->to.found && ahead->to.under == s->policy.K) return fmax(largest(e->d, N * n), ahead->to.kkt_under);
+    recall(s, e);
     const lq_problem lq = lq_of(e, N);
     const double *K = free_gains(s, e);
     double most = largest(e->d, N * n);
@@ -503,7 +508,6 @@ static found_t polish(shooting_t *s, iterate_t *at, model_t step)
         iterate_t *e = s->slots + s->fresh;
         found = (found_t){0, i, alpha, expected, -HUGE_VAL};
         if (!take(s, i, s->state.mu)) continue;
-        recall(s, e);
         const double measure = kkt(s, e), slopes = step.D1 + slope(s, e, at->d, 1.0 - alpha);
         found.actual = -0.5 * alpha * slopes + s->state.penalty * alpha * at->gap;
         const int sufficient = found.actual >= o->accept_ratio * expected && o->accept_ratio * expected > 0.0;
@@ -552,7 +556,6 @@ static int judge(shooting_t *s, const iterate_t *at, iterate_t *new, found_t fou
     const double change = fabs(at->cost - new->cost);
     if (!(change < o->cost_tolerance * fabs(new->cost)) || new->defect > o->defect_tolerance) return GO_ON;
     s->record.change = change / fabs(new->cost);
-    recall(s, new);
     s->record.kkt_new = kkt(s, new);
     return COST_CONVERGED;
 }
@@ -644,7 +647,6 @@ EXPORT int shooting_iterate(shooting_t *s)
 /* How far the iterate to go on from is from optimal, under the gains of the last step. */
 EXPORT double shooting_kkt(shooting_t *s, long slot)
 {
-    recall(s, s->slots + slot);
     return kkt(s, s->slots + slot);
 }
 
