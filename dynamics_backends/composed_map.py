@@ -3,6 +3,10 @@
 The inner map is a costly one that writes out its derivatives, such as the forces of contacts; the outer one is a short function of
 rows, whose derivatives are found by forward differentiation, or by CasADi where it is traced.  So cones, barriers and softened
 constraints of such maps need no derivatives of their own, and an engine may compute the inner map by other means.
+
+Where the inner map has second derivatives, so has the composed one: with y the inner value and w = (dx, du),
+
+    lam' r_ww = (lam' outer_y) inner_ww + inner_w' (lam' outer_yy) inner_w
 """
 
 from __future__ import annotations
@@ -15,7 +19,8 @@ import numpy as np
 
 from dynamics_backends import scalar as sm
 from dynamics_backends.deferred import deferred
-from dynamics_backends.protocol import HasRecursions, Partials
+from dynamics_backends.methods.complex_step import STEP
+from dynamics_backends.protocol import Bends, Contraction, HasContraction, HasRecursions, Matrix, Partials
 from dynamics_backends.scalar import Rows, Scalar
 from dynamics_backends.scalars.dual import Dual
 
@@ -54,16 +59,60 @@ class ComposedMap:
 
     def partials(self, x: Rows, u: Rows, t: Scalar, p: Given) -> Partials:
         """Closed form: the derivatives of the inner map through those of the outer one."""
+        first, _, slopes = self._first(x, u, t, p)
+        return self._chained(first, slopes, p)
+
+    def _first(self, x: Rows, u: Rows, t: Scalar, p: Given) -> tuple[Partials, Rows, list[dict[int, Scalar]]]:
+        """The inner map's value and derivatives, its value by rows, and the derivatives of the outer function there."""
         own = self.inner.partials(x, u, t, self.given(p))
         y = sm.stack(list(own.value)) if isinstance(own.value, list) else own.value
-        slopes = _slopes(self.outer, y, p)
+        return own._replace(value=y), y, _slopes(self.outer, y, p)
 
+    def _chained(self, own: Partials, slopes: list[dict[int, Scalar]], p: Given) -> Partials:
         def chained(of: Any) -> list[Rows]:
             if not len(of):  # of a map without controls
                 return []
             return [sum((s * of[j] for j, s in row.items()), 0.0 * of[0]) for row in slopes]
 
-        return Partials(sm.stack(list(self.outer(y, p))), chained(own.fx), chained(own.fu))
+        return Partials(sm.stack(list(self.outer(own.value, p))), chained(own.fx), chained(own.fu))
+
+
+class CurvedComposedMap(ComposedMap):
+    """A composed map whose inner map has second derivatives."""
+
+    def contracted(self, x: Rows, u: Rows, t: Scalar, p: Given, lam: Rows) -> tuple[Partials, Contraction]:
+        """Closed form, as in the module docstring."""
+        own, y, slopes = self._first(x, u, t, p)
+        zero = 0.0 * y[0]
+        through = [
+            sum((lam[i] * row[j] for i, row in enumerate(slopes) if j in row), zero) for j in range(self.inner.n_out)
+        ]
+        xx, ux, uu = self._bent(x, u, t, self.given(p), sm.stack(through))
+        bends = _bends(self.outer, y, p, lam)
+        if not bends:
+            return self._chained(own, slopes, p), Contraction(xx, ux, uu)
+        in_x, in_u = (_weighted(bends, of) for of in (own.fx, own.fu))
+        along = Contraction(_sum(own.fx, in_x, xx), _sum(own.fu, in_x, ux), _sum(own.fu, in_u, uu))
+        return self._chained(own, slopes, p), along
+
+    def _bent(self, x: Rows, u: Rows, t: Scalar, p: Given, lam: Rows) -> Contraction:
+        """The second derivatives of lam' inner."""
+        inner: Any = self.inner
+        return inner.bent(x, u, t, p, lam) if isinstance(inner, Bends) else inner.contracted(x, u, t, p, lam)[1]
+
+
+def _weighted(weights: Mapping[int, Mapping[int, Scalar]], rows: Matrix) -> dict[int, Rows]:
+    """W M by rows, those that are zero by structure left out."""
+    return (
+        {j: sum((c * rows[k] for k, c in own.items()), 0.0 * rows[j]) for j, own in weights.items()}
+        if len(rows)
+        else {}
+    )
+
+
+def _sum(left: Matrix, right: Mapping[int, Rows], more: Matrix) -> list[Rows]:
+    """left' right + more by rows."""
+    return [row + sum((left[j][a] * along for j, along in right.items()), 0.0 * row) for a, row in enumerate(more)]
 
 
 def _slopes(outer: Outer, y: Rows, p: Given) -> list[dict[int, Scalar]]:
@@ -78,13 +127,41 @@ def _slopes(outer: Outer, y: Rows, p: Given) -> list[dict[int, Scalar]]:
     return [{j: tangent[..., j] for j in range(n) if np.any(tangent[..., j])} for tangent in found]
 
 
-def composed(map: Any, outer: Outer, given: Callable[[Given], Given] = all_given) -> ComposedMap:
-    """outer(map(x, u, t, given(p)), p) with the output names of a map with partials, one that is composed taken apart."""
-    if not isinstance(map, ComposedMap):
-        return ComposedMap(map, outer, map.output_names, given)
-    within = map
+def _bends(outer: Outer, y: Rows, p: Given, lam: Rows) -> dict[int, dict[int, Scalar]]:
+    """The second derivatives of lam' outer by rows of y, those that are zero by structure, or everywhere, left out."""
+    n = len(y) if isinstance(y, np.ndarray) else y.shape[0]
+    if hasattr(y, "is_symbolic"):
+        symbol = ca.SX.sym("y", n)
+        H = ca.substitute(ca.hessian(ca.dot(lam, ca.vertcat(*outer(symbol, p))), symbol)[0], symbol, y)
+        found = {j: {k: H[j, k] for k in range(n) if not H[j, k].is_zero()} for j in range(n)}
+    else:
+        H = [_bends_along(outer, y, p, lam, j) for j in range(n)]
+        found = {j: {k: H[j][..., k] for k in range(n) if np.any(H[j][..., k])} for j in range(n)}
+    return {j: row for j, row in found.items() if row}
 
-    def both(y: Rows, p: Given) -> Sequence[Scalar]:
-        return outer(sm.stack(list(within.outer(y, given(p)))), p)
 
-    return ComposedMap(within.inner, both, within.output_names, lambda p: within.given(given(p)))
+def _bends_along(outer: Outer, y: Any, p: Given, lam: Rows, j: int) -> Any:
+    """(N, n) the derivatives of lam' outer_y in row j, by a complex step over dual numbers."""
+    step = np.zeros(y.shape, complex)
+    step[j] = 1j * STEP
+    rows = outer(Dual.seed(y + step, np.eye(len(y))), p)
+    tangents = [lam[i][..., None] * row.tan.imag / STEP for i, row in enumerate(rows) if isinstance(row, Dual)]
+    return sum(tangents, np.zeros((*np.shape(y[0]), len(y))))
+
+
+def composed(
+    map: Any, outer: Outer, given: Callable[[Given], Given] = all_given, names: tuple[str, ...] | None = None
+) -> ComposedMap:
+    """outer(map(x, u, t, given(p)), p), of a map with partials; names: of the outputs, its own by default.
+
+    A map that is composed is taken apart.
+    """
+    if isinstance(map, ComposedMap):
+        within = map
+
+        def both(y: Rows, p: Given) -> Sequence[Scalar]:
+            return outer(sm.stack(list(within.outer(y, given(p)))), p)
+
+        return composed(within.inner, both, lambda p: within.given(given(p)), names or within.output_names)
+    curved = map.bends if isinstance(map, Bends) else isinstance(map, HasContraction)
+    return (CurvedComposedMap if curved else ComposedMap)(map, outer, names or map.output_names, given)

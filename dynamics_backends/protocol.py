@@ -226,6 +226,18 @@ class HasContraction(Protocol):
         ...
 
 
+@runtime_checkable
+class Bends(Protocol):
+    """A map with partials whose second derivatives come without the first."""
+
+    bends: bool
+    """Whether it has them."""
+
+    def bent(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows], lam: Rows) -> Contraction:
+        """The second derivatives of lam' f for lam (n_out, N)."""
+        ...
+
+
 class Jacobians(NamedTuple):
     """Value (N, n_out) and partial derivatives fx (N, n_out, ndx), fu (N, n_out, nu)."""
 

@@ -15,7 +15,7 @@ from dynamics_backends.protocol import Array, Batch, Hessians, Jacobians, Map, P
 from dynamics_backends.rigid_body.spatial.perturbed_transform import SpatialDual
 from dynamics_backends.scalars.dual import Dual
 
-ENTRIES = 2**17
+ENTRIES = 2**15
 """Knots are differentiated twice in parts of at most so many entries of their Hessians: it bounds the memory."""
 
 

@@ -77,6 +77,7 @@ class ConstraintForces(_Forces):
         names = tuple(f"{c.name}.{label}" for c in system.constraints.bound for label in _labels(c))
         super().__init__(system.model, system.control_names, names)
         self.system = system
+        self.bends = not any(is_shifted(c) for c in system.constraints.bound)
 
     def __call__(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Rows:
         return sm.concatenate(list(self.system.outputs(x, u, t, p).values()))
@@ -92,10 +93,10 @@ class ConstraintForces(_Forces):
             rows += _at_frame(h, s.fields, h.own(s.forces), own, zero) if is_shifted(h.bound) else own
         return Partials(sm.concatenate(values), [r[: 2 * n] for r in rows], [r[2 * n :] for r in rows])
 
-    def bent(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows], phi: Rows) -> Contraction:
-        """The second derivatives of phi' forces, where all constraints report the forces that they are solved for; closed form."""
+    def bent(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows], lam: Rows) -> Contraction:
+        """The second derivatives of lam' forces, where all constraints report the forces that they are solved for; closed form."""
         nothing = [0.0 * x[0]] * self.model.nv
-        parts = self.system.unsolved(x, u, t, p, sm.stack(nothing), [phi[i] for i in range(self.n_out)])
+        parts = self.system.unsolved(x, u, t, p, sm.stack(nothing), [lam[i] for i in range(self.n_out)])
         assert parts.g is not None
         return curvature(self.system, u, parts.g, through_solution(parts.g, *parts.solved()))
 

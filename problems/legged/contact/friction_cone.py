@@ -23,7 +23,7 @@ import numpy as np
 
 import trajopt as to
 from dynamics_backends import scalar as sm
-from dynamics_backends.composed_map import ComposedMap
+from dynamics_backends.composed_map import composed
 from dynamics_backends.names import unknown_name
 from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.scalar import Rows, Scalar
@@ -56,7 +56,7 @@ def friction_cost(
     unit = weight_share(system.model, feet)
     rows = force_rows(system, contacts)
     names = tuple(f"{contact} {what}" for contact in contacts for what in ("pushes", "sticks"))
-    residual = ComposedMap(ConstraintForces(system), partial(_lacking_margins, rows, 1.0 / unit), names, no_parameters)
+    residual = composed(ConstraintForces(system), partial(_lacking_margins, rows, 1.0 / unit), no_parameters, names)
     return to.CostTerm(
         name, residual, np.asarray(weight), {"friction": np.array([friction]), "least": np.array([least])}
     )
@@ -87,7 +87,7 @@ def friction_constraint(
     kinds = ("pushes", *(f"facet {j}" for j in range(facets)))
     names = tuple(f"{c} {kind}" for c in contacts for kind in kinds)
     margins = partial(_margins, force_rows(system, contacts), per_unit, facets)
-    residual = ComposedMap(ConstraintForces(system), margins, names, no_parameters)
+    residual = composed(ConstraintForces(system), margins, no_parameters, names)
     lower = np.tile([least, *np.zeros(facets)], len(contacts))
     name = name or f"friction cone of {', '.join(contacts)}"
     return to.Constraint(name, residual, lower, np.asarray(np.inf), {"friction": np.array([friction])})

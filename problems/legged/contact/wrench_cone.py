@@ -21,7 +21,7 @@ import numpy as np
 
 import trajopt as to
 from dynamics_backends import scalar as sm
-from dynamics_backends.composed_map import ComposedMap
+from dynamics_backends.composed_map import ComposedMap, composed
 from dynamics_backends.scalar import Rows, Scalar
 from dynamics_backends.systems.constraints.holonomic import Holonomic
 from dynamics_backends.systems.contact.contact_forces import ConstraintForces
@@ -98,7 +98,7 @@ def _composed(system, soles, feet, friction, margins, kinds) -> ComposedMap:
     per_unit = 1.0 / weight_share(system.model, feet)
     names = tuple(f"{sole.frame} {kind}" for sole in soles for kind in kinds)
     outer = partial(_of_all, margins, rows, tuple(soles), per_unit)
-    return ComposedMap(ConstraintForces(system), outer, names, no_parameters)
+    return composed(ConstraintForces(system), outer, no_parameters, names)
 
 
 def _of_all(margins, rows, soles, per_unit: float, forces: Rows, p: Mapping[str, Rows]) -> list[Scalar]:

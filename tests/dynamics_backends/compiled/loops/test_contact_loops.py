@@ -7,7 +7,7 @@ from rigid_body_cases import foreign, state, tree
 
 from dynamics_backends.compiled.loops import driver as driver_module, ready
 from dynamics_backends.compiled.loops.driver import CompiledDriver
-from dynamics_backends.composed_map import ComposedMap
+from dynamics_backends.composed_map import composed
 from dynamics_backends.registry import at_once, make_backend, until_compiled
 from dynamics_backends.rigid_body.algorithms import ltl
 from dynamics_backends.rigid_body.contact.contact_dynamics import (
@@ -168,7 +168,7 @@ def test_the_loops_serve_contact_without_a_compiler(built, monkeypatch):
 
 def test_a_composed_map_lends_its_inner_one():
     forces = ConstraintForces(Holonomic(hyq(), [PointContact("lf_foot")]))
-    margin = ComposedMap(forces, lambda y, p: [y[2]], ("push",))
+    margin = composed(forces, lambda y, p: [y[2]], names=("push",))
     found = until_compiled(margin)
     assert isinstance(found.inner.system.driver, ready.ReadyLoops)
     assert not isinstance(margin.inner.system.driver, ready.ReadyLoops)
