@@ -4,9 +4,8 @@
 
 GAIT: as "hyq walk"; default all.  The problems are those of :mod:`~experiments.benchmarks.solvers.crocoddyl_gaits`, from a robot
 that stands still with the torques that hold it, which Crocoddyl tells together with its optimum.  Each solver has its defaults;
-"ddp:gauss_newton" is DDP with that Hessian of the cost, since the exact one of the friction pyramids, 500,000 operations, is not
-compiled.  Times are those of the processor, on one thread, of a second solve, behind one that has compiled what it needs; above:
-the cost above Crocoddyl's optimum.
+"ddp:gauss_newton" is DDP with that Hessian of the cost.  Times are those of the processor, on one thread, of a second solve, behind
+one that has compiled what it needs; above: the cost above Crocoddyl's optimum.
 """
 
 from __future__ import annotations

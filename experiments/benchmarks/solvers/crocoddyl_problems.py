@@ -20,13 +20,13 @@ import numpy as np
 
 import trajopt as to
 from dynamics_backends import scalar as sm
-from dynamics_backends.protocol import Array, FunctionMap, Matrix, Partials
+from dynamics_backends.composed_map import composed
+from dynamics_backends.protocol import Array, FunctionMap
 from dynamics_backends.registry import make_backend
 from dynamics_backends.rigid_body.algorithms import kinematics
 from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.scalar import Rows, Scalar
 from dynamics_backends.systems.bodies.free_body import FreeBody
-from dynamics_backends.systems.bodies.rigid_body_map import RigidBodyMap
 from dynamics_backends.systems.constraints.constraint_kinds import PointContact
 from dynamics_backends.systems.constraints.holonomic import Holonomic
 from dynamics_backends.systems.contact.contact_forces import ConstraintForces
@@ -178,10 +178,23 @@ def _standing(model: Model, p: Data, stance: tuple[str, ...]) -> tuple[to.Sample
     if not stance:
         return to.SampledSystem(make_backend(FreeBody(model, damping=False), "analytic"), "semi_implicit_euler"), []
     system = Holonomic(model, [PointContact(foot, gains=(0.0, p["gain"])) for foot in stance], damping=False)
-    cone = to.CostTerm(
-        "cone", BeyondPyramid(ConstraintForces(system), stance, p["friction"]), np.asarray(p["weights"]["cone"]), {}
-    )
+    cone = to.quadratic_barrier(_pyramid(ConstraintForces(system), stance, p["friction"]), p["weights"]["cone"])
     return to.SampledSystem(make_backend(system, "analytic"), "semi_implicit_euler"), [cone]
+
+
+def _pyramid(forces: ConstraintForces, contacts: tuple[str, ...], friction: float) -> to.Constraint:
+    """|f_x|, |f_y| <= mu f_n and f_n >= 0 [N]: five rows for each contact."""
+    first = [forces.output_names.index(f"{contact}.x") for contact in contacts]
+
+    def margins(f: Rows, p: Mapping[str, Rows]) -> list[Scalar]:
+        return [margin for i in first for margin in (f[i + 2], *_sideways(friction * f[i + 2], f[i], f[i + 1]))]
+
+    names = tuple(f"{c} {kind}" for c in contacts for kind in ("pushes", "-x", "x", "-y", "y"))
+    return to.Constraint("cone", composed(forces, margins, names=names), np.asarray(0.0), np.asarray(np.inf))
+
+
+def _sideways(most: Scalar, *forces: Scalar) -> list[Scalar]:
+    return [most + sign * f for f in forces for sign in (1.0, -1.0)]
 
 
 def _posture(model: Model, p: Data, weights: str) -> to.CostTerm:
@@ -198,59 +211,3 @@ def _feet(model: Model, run: list[Data]) -> to.CostTerm:
 def _center(model: Model, p: Data, run: list[Data]) -> to.CostTerm:
     goal = np.array([k["center"] for k in run])
     return to.center_of_mass_cost(model, FreeBody(model).manifold, goal, p["weights"]["center"])
-
-
-class BeyondPyramid(RigidBodyMap):
-    """How far contact forces are outside of the pyramid |f_x|, |f_y| <= mu f_n, f_n >= 0, three rows for each contact [N]:
-
-        (|f_x| - mu f_n)_+,   (|f_y| - mu f_n)_+,   |(-f_n, -|f_x| - mu f_n, -|f_y| - mu f_n)_+|
-
-    The sum of their squares is that of the five inequalities' excesses; the last row is zero where the contact pushes.
-    """
-
-    def __init__(self, forces: ConstraintForces, contacts: tuple[str, ...], friction: float) -> None:
-        names = tuple(f"{c} {kind}" for c in contacts for kind in ("x", "y", "pulls"))
-        super().__init__(forces.model, forces.control_names, names)
-        self.forces, self.friction = forces, friction
-        self._rows = [forces.output_names.index(f"{contact}.x") for contact in contacts]
-
-    def _excess(self, f: Rows) -> list[tuple[Scalar, dict[int, Scalar]]]:
-        """The rows, with their derivatives in the forces, by row."""
-        mu, found = self.friction, []
-        for i in self._rows:
-            normal, pulls, slopes = f[i + 2], [_positive(-f[i + 2])], [{i + 2: -1.0}]
-            for j in (i, i + 1):
-                sign = sm.select(f[j], 0.0 * f[j] + 1.0, 0.0 * f[j] - 1.0)
-                beyond = _positive(sign * f[j] - mu * normal)
-                found.append((beyond, {j: _is_positive(beyond) * sign, i + 2: -mu * _is_positive(beyond)}))
-                pulls.append(_positive(-sign * f[j] - mu * normal))
-                slopes.append({j: -sign, i + 2: -mu})
-            square = sum(e * e for e in pulls)
-            size = sm.sqrt(sm.select(square, square, 0.0 * square + 1.0))
-            total = dict.fromkeys((i, i + 1, i + 2), 0.0 * square)
-            for e, own in zip(pulls, slopes, strict=True):
-                for row, slope in own.items():
-                    total[row] = total[row] + e * slope / size
-            found.append((_is_positive(square) * size, total))
-        return found
-
-    def __call__(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Rows:
-        return sm.stack([e for e, _ in self._excess(self.forces(x, u, t, {}))])
-
-    def partials(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Partials:
-        """Closed form: the derivatives of the forces, through those of the rows."""
-        forces = self.forces.partials(x, u, t, {})
-        excess = self._excess(forces.value)
-
-        def chained(of: Matrix) -> list[Rows]:
-            return [sum(slope * of[row] for row, slope in slopes.items()) for _, slopes in excess]
-
-        return Partials(sm.stack([e for e, _ in excess]), chained(forces.fx), chained(forces.fu))
-
-
-def _positive(e: Scalar) -> Scalar:
-    return sm.select(e, e, 0.0 * e)
-
-
-def _is_positive(e: Scalar) -> Scalar:
-    return sm.select(e, 0.0 * e + 1.0, 0.0 * e)

@@ -65,15 +65,16 @@ def cone_of_the_trot():
     rng = np.random.default_rng(0)
     x = np.tile(p["x0"], (20, 1))
     x[:, 19:] += rng.normal(size=(20, 18))
-    return term.residual, x, 60.0 * rng.normal(size=(20, 12)), p["friction"]
+    return term, x, 60.0 * rng.normal(size=(20, 12)), p["friction"]
 
 
 @pytest.mark.filterwarnings("ignore::dynamics_backends.rigid_body.urdf.loader.URDFWarning")
 def test_the_cone_costs_what_its_five_inequalities_are_broken_by():
-    residual, x, u, mu = cone_of_the_trot()
-    forces = np.asarray(residual.forces(x.T, u.T, np.zeros(20), {})).reshape(4, 3, 20)
-    rows = np.asarray(residual(x.T, u.T, np.zeros(20), {}))
-    assert (rows[2::3] > 0.0).any() and (rows[2::3] == 0.0).any()  # some pull, some push
+    term, x, u, mu = cone_of_the_trot()
+    forces = np.asarray(term.residual.inner(x.T, u.T, np.zeros(20), {})).reshape(4, 3, 20)
+    p = {key: np.tile(v[:, None], 20) for key, v in term.parameters.items()}
+    rows = np.asarray(term.residual(x.T, u.T, np.zeros(20), p))
+    assert (rows[::5] < 0.0).any() and (rows[::5] == 0.0).any()  # some pull, some push
     fx, fy, fn = forces.transpose(1, 0, 2)
     excess = np.stack([fx - mu * fn, -fx - mu * fn, fy - mu * fn, -fy - mu * fn, -fn])
     expected = (np.maximum(excess, 0.0) ** 2).sum(axis=(0, 1))
@@ -82,9 +83,9 @@ def test_the_cone_costs_what_its_five_inequalities_are_broken_by():
 
 @pytest.mark.filterwarnings("ignore::dynamics_backends.rigid_body.urdf.loader.URDFWarning")
 def test_the_derivatives_of_the_cone_are_those_of_a_complex_step():
-    residual, x, u, _ = cone_of_the_trot()
+    term, x, u, _ = cone_of_the_trot()
     analytic, expected = (
-        make_backend(residual, method, engine="numpy").jacobians(x, u, np.zeros(20), {})
+        make_backend(term.residual, method, engine="numpy").jacobians(x, u, np.zeros(20), term.parameters)
         for method in ("analytic", "complex_step")
     )
     for a, e in ((analytic.fx, expected.fx), (analytic.fu, expected.fu)):
