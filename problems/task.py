@@ -168,6 +168,17 @@ class Task:
         return constant_guess(self.ocp) if callable(self.initial) else self.initial
 
 
+def _holds_nan(value: Any) -> bool:
+    """Whether a setting, or one of those that it is made of, is no number."""
+    if isinstance(value, (Mapping, tuple, list)):
+        return any(map(_holds_nan, value.values() if isinstance(value, Mapping) else value))
+    return isinstance(value, float) and value != value
+
+
+POSTURES = ("q0", "goal_q", "joints")
+"""Settings whose NaN is told with its joint, once the robot is there."""
+
+
 class SettingsError(ValueError):
     """Values out of range; ``problems`` maps each key to what is wrong with it."""
 
@@ -185,6 +196,9 @@ class Checked:
 
     def __post_init__(self) -> None:
         failed = {k: expected for k, (good, expected) in self.checks().items() if not good}
+        for key, value in ((f.name, getattr(self, f.name)) for f in fields(self)):  # type: ignore[arg-type]
+            if key not in failed and key not in POSTURES and _holds_nan(value):
+                failed[key] = "a number" if isinstance(value, float) else "numbers"
         if failed:
             raise SettingsError({k: f"expected {e}{self._found(k, e)}" for k, e in failed.items()})
 

@@ -176,10 +176,16 @@ def describe(hint: Any) -> str:
         return "a list of tables"
     if origin is tuple:
         count = "" if arguments[-1] is Ellipsis else f"{len(arguments)} "
-        return f"a list of {count}{_PLURALS.get(arguments[0], 'values')}"
+        return f"a list of {count}{_several(arguments[0])}"
     if origin is not None:
-        return f"a table of {_PLURALS.get(arguments[-1], 'values')} by name"
+        return f"a table of {_several(arguments[-1])} by name"
     return _WORDS.get(hint, str(hint))
+
+
+def _several(hint: Any) -> str:
+    """Values of a type in words."""
+    lists = get_origin(hint) is tuple
+    return f"lists of {_several(get_args(hint)[0])}" if lists else _PLURALS.get(hint, "values")
 
 
 def _as_tuples(value: Any) -> Any:

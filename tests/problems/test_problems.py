@@ -156,6 +156,7 @@ def test_optional_running_terms():
         ({"q0": (0.0, 1.0)}, ValueError, "q0 has 2 entries; .* nq = 7"),
         ({"q0": (0.0, float("nan"), 0, 0, 0, 0, 0)}, ValueError, "q0 is nan at iiwa_joint_2"),
         ({"goal_position": (0.3, float("nan"), 0.6)}, SettingsError, "goal_position: expected finite numbers"),
+        ({"horizon": 20, "dt": float("nan")}, SettingsError, "dt: expected "),
         ({"goal_position": None}, SettingsError, "either goal_q or goal_position"),
         ({"frame": None}, SettingsError, "the key frame beside it"),
         ({"robot": "cart_pole", "frame": "tip", "torque_limits": True}, ValueError, "no.* for 'slider'"),

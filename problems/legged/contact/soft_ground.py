@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from dynamics_backends.names import nearest_names
 from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.rigid_body.spatial.spatial import Vec
 from dynamics_backends.systems.contact.contact_law import ContactLaw, StepLaw
@@ -44,10 +45,12 @@ class SoftGround(Checked):
         if self.contact_law not in CONTACT_LAWS:
             return super().checks() | {"contact_law": (False, f"one of {laws}")}
         keys = law_keys(self.contact_law)
-        known = set(self.contact_parameters) <= set(keys)
+        unknown = [key for key in self.contact_parameters if key not in keys]
+        near = [name for key in unknown for name in nearest_names(key, keys)]
+        hint = f"; did you mean {near[0]!r}?" if near else ""
         whole = self.contact_law in SOFT_LAWS or self.integrator == SteppedContact.scheme
         return super().checks() | {
-            "contact_parameters": (known, f"numbers by the keys {', '.join(keys)}"),
+            "contact_parameters": (not unknown, f"numbers by the keys {', '.join(keys)}{hint}"),
             "integrator": (
                 whole,
                 f"{SteppedContact.scheme}, which the steps of contact_law = {self.contact_law!r} are",

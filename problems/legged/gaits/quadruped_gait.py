@@ -260,8 +260,17 @@ def _running(w: _Walker) -> list[to.CostTerm]:
 
 
 def _guess(ocp: to.OCP, w: _Walker, u: Array) -> to.Guess:
-    """The motion under the joint controller, and torques u (N, nu)."""
-    return to.feedback_guess(ocp, joint_gains(w.model, *w.settings.guess_gains), u)
+    """The motion under the joint controller, and torques u (N, nu). Raises ValueError where it diverges."""
+    s = w.settings
+    with np.errstate(all="ignore"):
+        guess = to.feedback_guess(ocp, joint_gains(w.model, *s.guess_gains), u)
+    bad = np.flatnonzero(~np.isfinite(guess.xs).all(axis=1))
+    if len(bad):
+        raise ValueError(
+            f"the motion under the joint controller, from which the solve begins, diverges by t = {ocp.times[bad[0]]:.3g} s: "
+            f"make problem.dt = {s.dt:g} s shorter, problem.substeps = {s.substeps} larger, or problem.guess_gains smaller"
+        )
+    return guess
 
 
 def _guess_torques(w: _Walker, times: Array) -> Array:

@@ -114,9 +114,10 @@ def test_a_mistake_is_told_in_words(table, key, value, said):
         ),
         ({"name": "receding_gait", "cycles": 10**9}, "cycles: expected at least 1 and at most 100000, got 1000000000"),
         ({"name": "lifting", "knots": 10**9}, "knots: expected at least 2 and at most 100000, got 1000000000"),
+        ({"name": "scheduled_gait", "swings": [[0, 1]]}, "swings: expected a list of lists of texts, got [[0, 1]]"),
     ],
 )
-def test_more_time_steps_than_memory_holds_are_refused_before_it_is_taken(problem, said):
+def test_what_no_problem_has_is_refused_before_memory_is_taken(problem, said):
     (issue,) = issues_of({"problem": problem})
     assert said in issue
 

@@ -107,6 +107,12 @@ def test_mistakes_are_named():
         build(Settings(**SHORT, swings=(("lh",),)), NUMPY)
     with pytest.raises(SettingsError, match="gait"):
         Settings(gait="canter")
+    with pytest.raises(SettingsError, match="swing: expected a positive number, got nan"):
+        Settings(swing=float("nan"))
+    with pytest.raises(SettingsError, match=r"step_height: expected a number, got nan"):
+        Settings(step_height=float("nan"))
+    with pytest.raises(SettingsError, match=r"contact_parameters: .*; did you mean 'stiffness'\?"):
+        Settings(contact="soft", contact_parameters={"stiffnes": 1.0})
     with pytest.raises(ValueError, match="joints has 2 entries"):
         build(Settings(joints=(0.0, 1.0)), NUMPY)
     with pytest.raises(ValueError, match="joints holds NaN or infinity at 'lf_hfe_joint'"):

@@ -48,3 +48,10 @@ def test_a_posture_of_the_guess_is_looked_at_before_there_is_one(key):
     overrides = [f"problem.{key}.{text}" for text in (*given, f"joints={[0.1] * 11}")]
     with pytest.raises(ValueError, match=f"{key}.joints has 11 entries; hyq has 12 joints"):
         build_task(load_config("hyq_trot", overrides))
+
+
+def test_a_guess_that_diverges_says_so():
+    long = ["problem.dt=0.1", "problem.horizon=25"]
+    task = build_task(load_config("hyq_trot_stepped", long))
+    with pytest.raises(ValueError, match=r"diverges by t = .*: make problem.dt = 0.1 s shorter"):
+        task.guess  # noqa: B018
