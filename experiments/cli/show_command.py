@@ -12,6 +12,7 @@ import click
 
 from experiments.cli.cli_support import command, fail, results_folder, warn
 from experiments.cli.saving import animation
+from experiments.cli.telling import tell_motion
 
 if TYPE_CHECKING:
     from dynamics_backends.rigid_body.model.model import Model
@@ -69,13 +70,16 @@ def show(solution: str, plot: str | None, animate: bool, geometry: bool) -> None
         fail(f"{solution!r} is neither a file nor a robot; `trajopt robots` lists the names of robots")
     loaded = Solution.load(solution)
     _describe(loaded)
+    if plot is None and animate:
+        fail("--animate needs a folder to write to: give --plot FOLDER too")
+    task = None if plot is None and "config" not in loaded.meta else _task_of(loaded)
+    if task is not None:
+        tell_motion(loaded, task)
     if plot is None:
-        if animate:
-            fail("--animate needs a folder to write to: give --plot FOLDER too")
         return
     from experiments.plots.plotting import plot_solution
 
-    folder, task = results_folder(Path(plot), option="--plot"), _task_of(loaded)
+    folder = results_folder(Path(plot), option="--plot")
     written = plot_solution(loaded, folder, task)
     if animate and task is not None:
         written.append(animation(loaded, folder, task))
@@ -107,7 +111,7 @@ def _task_of(solution: Solution) -> Task | None:
     from experiments.config.build import task_of_solution
 
     task, doubts = task_of_solution(solution)
-    warn(f"{doubt}: the pictures show no limits" if task is None else doubt for doubt in doubts)
+    warn(f"{doubt}: what the problem asked for is not known" if task is None else doubt for doubt in doubts)
     return task
 
 

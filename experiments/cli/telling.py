@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 def tell(solution: Solution, task: Task) -> bool:
     """Print it; whether the motion does what was asked for: it reaches its goal, and nothing is inside of an obstacle."""
-    from trajopt.results.report import account, replay_doubts, replayed
+    from trajopt.results.report import account
 
     click.echo(str(solution.status))
     times = ", ".join(f"{name} {value:.3f} s" for name, value in solution.time_total.items())
@@ -39,6 +39,13 @@ def tell(solution: Solution, task: Task) -> bool:
         click.echo(f"by {', then '.join(engines)}: code is compiled beside it, and kept for the next time")
     for number, attempt in enumerate(solution.meta.get("attempts", ()), 1):
         click.echo(f"attempt {number}: {attempt['solver']}, {attempt['status']}, {attempt['iterations']} iterations")
+    return not tell_motion(solution, task)
+
+
+def tell_motion(solution: Solution, task: Task) -> list[str]:
+    """Print where it leads, and what it breaks and runs into; returns what it does not do of what was asked for."""
+    from trajopt.results.report import replay_doubts, replayed
+
     amiss: list[str] = []
     if math.isfinite(solution.cost):
         for sentence in [*task.carried, *task.outcome(solution.xs[-1]), *replayed(solution, task.outcome)]:
@@ -53,7 +60,7 @@ def tell(solution: Solution, task: Task) -> bool:
         amiss += [*near.warnings, *task.fallen(solution.xs, solution.times)]
         amiss += task.missed(solution.xs) if solution.status.success else ()
         warn(amiss)
-    return not amiss
+    return amiss
 
 
 def warn_of_easier(solution: Solution) -> None:

@@ -622,9 +622,11 @@ def test_a_long_set_up_is_told(config, monkeypatch):
 
 
 def test_show_and_draw_again(config, out):
-    run("solve", config, "--out", out, "--set", "output.plots=false")
+    told = run("solve", config, "--out", out, "--set", "output.plots=false").output
     result = run("show", out / "solution.npz", "--plot", out / "pictures")
     assert result.exit_code == SOLVED, result.output
+    end = next(line for line in told.splitlines() if "from its goal" in line)
+    assert end in result.output and end in run("show", out / "solution.npz").output
     assert "double_pendulum" in result.output and "converged" in result.output
     assert (out / "pictures" / "end_effector.png").exists()
 
