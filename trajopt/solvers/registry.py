@@ -12,7 +12,7 @@ import numpy as np
 
 from dynamics_backends.names import unknown_name
 from dynamics_backends.protocol import Array
-from trajopt.guesses.guesses import Guess, constant_guess
+from trajopt.guesses.guesses import Guess, Motion, as_guess, constant_guess
 from trajopt.guesses.warm_start import WarmStart
 from trajopt.problem.ocp import OCP, Sampling, fitting
 from trajopt.results.records import Callback
@@ -149,7 +149,7 @@ def solver_options(solver: str = DEFAULT_SOLVER, **values: Any) -> Any:
 
 def solve(
     ocp: OCP,
-    guess: Guess | None = None,
+    guess: Motion | tuple[Array, Array] | None = None,
     options: AutoOptions | SLQOptions | DMSOptions | SQPOptions | Mapping[str, Any] | None = None,
     callback: Callback | None = None,
     solver: str | None = None,
@@ -160,7 +160,8 @@ def solve(
 ) -> Solution:
     """Solve an optimal control problem.
 
-    guess: default that of the warm start, else x0 at every knot and zero controls. solver: a name; default "auto", or the solver
+    guess: states and controls, such as those of a solution; default that of the warm start, else x0 at every knot and zero
+    controls. solver: a name; default "auto", or the solver
     whose options they are (:mod:`trajopt.solvers.auto`). options: of the solver, as its dataclass or as a mapping; a name that
     stands for certain options ("gnms") overrides those of a dataclass. callback: called with an
     :class:`~trajopt.results.records.IterationRecord` after each iteration.
@@ -184,9 +185,13 @@ def solve(
     """
     solver, chosen = chosen_options(solver, options)
     run = _entry(solver)[0]
-    warm = warm_start or WarmStart(constant_guess(ocp) if guess is None else guess)
+    if warm_start is not None and not isinstance(warm_start, WarmStart):
+        raise TypeError(
+            f"warm_start is a {type(warm_start).__name__}; expected trajopt.WarmStart(guess, multipliers=...), or give it as guess"
+        )
+    warm = warm_start or WarmStart(constant_guess(ocp) if guess is None else as_guess(guess))
     if guess is not None:
-        warm = replace(warm, guess=guess)
+        warm = replace(warm, guess=as_guess(guess))
     warnings = require_valid(ocp, warm.guess) if check else []
     if not check:
         _require_shapes(ocp, warm.guess)

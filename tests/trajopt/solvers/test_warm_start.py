@@ -53,3 +53,17 @@ def test_the_check_is_spared_where_asked(ocp):
     with pytest.raises(to.InvalidProblem, match="lower control bound lies above"):
         to.solve(wrong)
     assert not to.solve(wrong, options={"max_iterations": 1}, check=False).status.success
+
+
+def test_a_solution_serves_as_a_guess(ocp):
+    found = to.solve(ocp, solver="sqp")
+    by_solution, by_pair = (to.solve(ocp, guess, solver="sqp") for guess in (found, (found.xs, found.us)))
+    expected = to.solve(ocp, to.Guess(found.xs, found.us), solver="sqp")
+    assert by_solution.iterations == by_pair.iterations == expected.iterations < found.iterations
+    np.testing.assert_array_equal(by_solution.us, expected.us)
+    starts = to.multi_start(ocp, 2, guess=found, solver="sqp")
+    assert starts.found.iterations[0] == expected.iterations
+    with pytest.raises(TypeError, match="the guess is a ndarray; expected a solution"):
+        to.solve(ocp, found.xs)
+    with pytest.raises(TypeError, match="warm_start is a Solution; expected trajopt.WarmStart"):
+        to.solve(ocp, warm_start=found)

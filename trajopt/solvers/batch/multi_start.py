@@ -10,7 +10,7 @@ import numpy as np
 
 from dynamics_backends.protocol import Array
 from trajopt.guesses.detours import detour
-from trajopt.guesses.guesses import Guess, constant_guess
+from trajopt.guesses.guesses import Guess, Motion, as_guess, constant_guess
 from trajopt.problem.ocp import OCP
 from trajopt.results.solution import Solution
 from trajopt.solvers.batch.batch import Batch
@@ -64,7 +64,7 @@ def multi_start(
     callback: Told | None = None,
     solver: str | None = None,
     *,
-    guess: Guess | None = None,
+    guess: Motion | tuple[Array, Array] | None = None,
     seed: int = 0,
     threads: int | None = None,
     check: bool = True,
@@ -86,7 +86,7 @@ def multi_start(
     if isinstance(starts, (int, np.integer)):
         if starts < 1:
             raise ValueError(f"starts is {starts}; it is a number of at least 1, or guesses")
-        first, rng = guess or constant_guess(ocp), np.random.default_rng(seed)
+        first, rng = constant_guess(ocp) if guess is None else as_guess(guess), np.random.default_rng(seed)
         starts = [first, *(detour(ocp, first, rng) for _ in range(int(starts) - 1))]
     if not len(starts):
         raise ValueError("there are no starts; give at least one guess")

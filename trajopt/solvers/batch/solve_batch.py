@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from dynamics_backends.protocol import Array
-from trajopt.guesses.guesses import Guess, constant_guess
+from trajopt.guesses.guesses import Guess, Motion, as_guess, constant_guess
 from trajopt.problem.ocp import OCP
 from trajopt.solvers.batch.batch import Batch
 from trajopt.solvers.batch.finite import marked, not_numbers
@@ -30,7 +30,7 @@ Told = Callable[[int, int], None]
 def solve_batch(
     ocp: OCP | Batch | Sequence[OCP],
     batch: Mapping[str, Any] | None = None,
-    guess: Guess | Sequence[Guess] | None = None,
+    guess: Motion | Sequence[Motion] | None = None,
     options: Any = None,
     callback: Told | None = None,
     solver: str | None = None,
@@ -154,9 +154,10 @@ def _on_threads(options: Any) -> Any:
     return in_interior if isinstance(options, IPMOptions) else in_newton
 
 
-def _guesses_of(batch: Batch, guess: Guess | Sequence[Guess] | None) -> tuple[Array, Array]:
+def _guesses_of(batch: Batch, guess: Motion | Sequence[Motion] | None) -> tuple[Array, Array]:
     """xs (n or 1, N + 1, nx), us (n or 1, N, nu)."""
     ocp, n = batch.ocp, len(batch)
+    guess = guess if guess is None or isinstance(guess, Sequence) else as_guess(guess)
     if guess is None:
         x0 = batch.x0()
         return np.repeat(x0[:, None], ocp.horizon + 1, axis=1), constant_guess(ocp).us[None]
