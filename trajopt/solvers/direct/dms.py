@@ -89,7 +89,7 @@ def _explained(program: Transcription, found: NLPSolution) -> Status:
     worst = nlp_verdicts.worst_constraint(program, w, program.evaluate(w)[1])
     if worst is None or not np.isfinite(worst.violation) or nlp_verdicts.contradiction(program) is not None:
         return found.status
-    return nlp_verdicts.infeasible(found.iterations, worst)
+    return nlp_verdicts.infeasible(found.iterations, worst, simulated=True)
 
 
 def multipliers_by_name(program: Transcription, found: NLPSolution) -> dict[str, Array]:

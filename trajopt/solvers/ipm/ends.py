@@ -98,7 +98,8 @@ def restoration(found: Restored, program: StageProgram, iterations: int, o: IPMO
     """Steps for feasibility alone did not lead back."""
     worst = _worst(program, found.point)
     if found.verdict == LEAST_VIOLATION:
-        return nlp_verdicts.infeasible(iterations, _simulated_worst(program, found.point) or worst)
+        simulated = _simulated_worst(program, found.point)
+        return nlp_verdicts.infeasible(iterations, simulated or worst, simulated=simulated is not None)
     distance = f"constraint violation {found.at.largest:.1e}"
     if found.verdict == OUT:
         code = StatusCode.MAX_ITERATIONS if iterations >= o.max_iterations else StatusCode.TIME_LIMIT
