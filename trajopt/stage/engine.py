@@ -148,9 +148,11 @@ def is_compiled(ocp: OCP) -> bool:
 
 def lq_solver_for(ocp: OCP, carried: bool = False) -> LQSolver:
     """The solver of LQ problems of a problem's size; carried: with the controls of the step before as part of the state."""
-    if not is_compiled(ocp):
-        return NumpyLQ()
+    return compiled_lq_solver(ocp.manifold.ndx + (ocp.nu if carried else 0), ocp.nu) if is_compiled(ocp) else NumpyLQ()
+
+
+def compiled_lq_solver(ndx: int, nu: int) -> LQSolver:
+    """The solver of LQ problems of a size, compiled, or NumPy's until code is there."""
     from trajopt.lq.compiled_lq import at_once, compiled_lq
 
-    sizes = ocp.manifold.ndx + (ocp.nu if carried else 0), ocp.nu
-    return compiled_lq(*sizes) if not starts_at_once() or at_once(*sizes) else NumpyLQ()
+    return compiled_lq(ndx, nu) if not starts_at_once() or at_once(ndx, nu) else NumpyLQ()

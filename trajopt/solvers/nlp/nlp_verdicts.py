@@ -58,7 +58,9 @@ def converged(iterations: int, gradient: float, worst: float, kkt: float | None 
 def infeasible(iterations: int, worst: Worst | None, *, simulated: bool = False) -> Status:
     """A stationary point of the violation; simulated: whether the worst is of the motion under its controls."""
     where = "" if worst is None else f"; violated most is {worst.name}, by {worst.violation:.3g}"
-    where += " where its controls are simulated, which its states, with gaps, do not show" if where and simulated else ""
+    where += (
+        " where its controls are simulated, which its states, with gaps, do not show" if where and simulated else ""
+    )
     return Status(
         StatusCode.INFEASIBLE,
         f"The constraints contradict each other near this point (iteration {iterations}){where}.",

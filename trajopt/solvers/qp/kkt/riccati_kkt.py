@@ -11,7 +11,7 @@ the reduction to dw loses in dC = D (C dw - b_C), refinement against the full sy
 1 / (D s) in every pass, s the curvature of the optimal value along E, and by rounding times D over that of H.
 
 Dynamics with a finite D, as in elastic QPs, are disturbed: A_k x_k + B_k u_k + v_k = x_(k+1) + b_k at the cost v'Dv / 2, which
-makes v more controls.  Such sweeps are NumPy's.
+makes v more controls.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from trajopt.lq.lq_solver import LQSolver, NumpyLQ
 from trajopt.solvers.qp.blocks.stage_hessian import StageHessian
 from trajopt.solvers.qp.blocks.stage_jacobian import StageJacobian
 from trajopt.solvers.qp.qp import QP
+from trajopt.stage.engine import compiled_lq_solver
 
 REFINEMENTS = 6
 EXACT = 1e-15
@@ -54,7 +55,7 @@ class RiccatiKKT:
     def __init__(self, qp: QP, lq_solver: LQSolver) -> None:
         require_stages(qp)
         assert isinstance(qp.H, StageHessian) and isinstance(qp.A, StageJacobian)
-        self.hessian, self.jacobian, self.lq_solver, self.numpy = qp.H, qp.A, lq_solver, NumpyLQ()
+        self.hessian, self.jacobian, self.lq_solver = qp.H, qp.A, lq_solver
         self.places, self.dynamics = qp.H.places, qp.A.places.dynamics
         self.rows, self.n = len(qp.l), self.places.states.shape[1]
         largest = max(float(np.abs(qp.H.blocks).max(initial=0.0)), np.finfo(float).tiny)
@@ -108,7 +109,8 @@ class RiccatiKKT:
         behind = range(nu, nu + rows)
         B[:, range(rows), behind], R[:, behind, behind] = finite, np.where(finite, self.soft, 1.0)
         lq = lq._replace(B=B, S=S, R=R, r=np.concatenate([lq.r, np.zeros((N, rows))], axis=1))
-        return lq, self.numpy.solve_riccati(lq), self.numpy
+        solver = self.lq_solver if isinstance(self.lq_solver, NumpyLQ) else compiled_lq_solver(n, nu + rows)
+        return lq, solver.solve_riccati(lq), solver
 
     def _linear(self, a: Array, b: Array) -> LQProblem:
         """The LQ problem whose solution is dw, its first state as far as that is fixed; a (n_w,) with the terms C'D b."""
