@@ -183,6 +183,9 @@ def solve(
     >>> solution.status.success, solution.iterations, bool(abs(solution.xs[-1, 0] - 1.0) < 0.01)
     (True, 1, True)
     """
+    if not isinstance(ocp, OCP):
+        own = "; solve its .ocp" if hasattr(ocp, "ocp") else ""
+        raise TypeError(f"the problem is a {type(ocp).__name__}, not a trajopt.OCP{own}")
     solver, chosen = chosen_options(solver, options)
     run = _entry(solver)[0]
     if warm_start is not None and not isinstance(warm_start, WarmStart):

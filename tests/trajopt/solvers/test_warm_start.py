@@ -67,3 +67,10 @@ def test_a_solution_serves_as_a_guess(ocp):
         to.solve(ocp, found.xs)
     with pytest.raises(TypeError, match="warm_start is a Solution; expected trajopt.WarmStart"):
         to.solve(ocp, warm_start=found)
+
+
+def test_what_is_no_problem_is_told(ocp):
+    with pytest.raises(TypeError, match=r"the problem is a FreeTime, not a trajopt.OCP; solve its \.ocp"):
+        to.solve(to.free_time(ocp))
+    with pytest.raises(TypeError, match="the problem is a Guess, not a trajopt.OCP$"):
+        to.solve(to.constant_guess(ocp))
