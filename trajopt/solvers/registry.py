@@ -183,9 +183,7 @@ def solve(
     >>> solution.status.success, solution.iterations, bool(abs(solution.xs[-1, 0] - 1.0) < 0.01)
     (True, 1, True)
     """
-    if not isinstance(ocp, OCP):
-        own = "; solve its .ocp" if hasattr(ocp, "ocp") else ""
-        raise TypeError(f"the problem is a {type(ocp).__name__}, not a trajopt.OCP{own}")
+    _require_problem(ocp)
     solver, chosen = chosen_options(solver, options)
     run = _entry(solver)[0]
     if warm_start is not None and not isinstance(warm_start, WarmStart):
@@ -214,6 +212,13 @@ def solve(
     return replace(
         solution, status=explained(solution.status, ocp, solution.xs, solution.us), meta=meta, model=ocp.model
     )
+
+
+def _require_problem(given: Any) -> None:
+    """Raises TypeError for anything but an OCP."""
+    if not isinstance(given, OCP):
+        own = "; solve its .ocp" if hasattr(given, "ocp") else ""
+        raise TypeError(f"the problem is a {type(given).__name__}, not a trajopt.OCP{own}")
 
 
 def _require_shapes(ocp: OCP, guess: Guess) -> None:
