@@ -9,7 +9,8 @@
 Shooting is DDP, or SLQ where a time step has no second derivatives.  The direct methods are two, the second from where the first
 stopped: IPM where there is a C compiler, then DMS with IPOPT, where a time step has no second derivatives with the Hessian of
 Gauss-Newton, then SQP.  An attempt that ended without finding a step (ASTRAY) leaves
-nothing worth going on from: the next one starts from the guess.  What was tried, and how it ended, is told by the status of
+nothing worth going on from: the next one starts from the guess.  Where all attempts fail, the cheapest of the motions that keep the
+constraints is the solution, the last one if there is none.  What was tried, and how it ended, is told by the status of
 the solution and by ``meta["attempts"]``; the history holds the records of all attempts one after the other.
 """
 
@@ -31,11 +32,14 @@ from trajopt.results.records import Callback
 from trajopt.results.solution import Solution
 from trajopt.results.status import STOPPED, Status, StatusCode
 from trajopt.solvers.options import LEAST_TIME, AutoOptions
+from trajopt.stage.evaluation import StageEvaluator
 from trajopt.step.contraction import has_curvature
 from trajopt.validation.broken_limits import constraint_violations
 
 ASTRAY = (StatusCode.LINE_SEARCH_FAILED, StatusCode.NOT_POSITIVE_DEFINITE, StatusCode.NON_FINITE, StatusCode.UNBOUNDED)
-ORDINALS = ("", "first", "second", "third")
+ORDINALS = ("first", "second", "third")
+KEPT = 1e-6
+"""Dynamics and bounds off by less are kept by a motion of a failed attempt."""
 
 Run = Callable[[str, OCP, Guess, Mapping[str, Any], Callback | None], Solution]
 """Solves by the method of a name, with those of the options that it has."""
@@ -64,7 +68,7 @@ def auto(ocp: OCP, guess: Guess, options: AutoOptions, callback: Callback | None
         if not goes_on(found, options, broken):
             break
         start = start_of_next(found, guess)
-    return account.solution()
+    return account.solution(lambda: ocp)
 
 
 def goes_on(found: Solution, options: AutoOptions, broken: bool) -> bool:
@@ -135,18 +139,28 @@ class Account:
             }
         )
 
-    def solution(self) -> Solution:
-        """The last one, with the account of all."""
-        last = self.found[-1]
+    def solution(self, problem: Callable[[], OCP]) -> Solution:
+        """The last one of a problem, or the best where that has failed too, with the account of all."""
+        number = self._best(problem)
+        best = self.found[number]
         return replace(
-            last,
-            status=self._status(last.status),
+            best,
+            status=self._status(best.status, number),
             iterations=sum(s.iterations for s in self.found),
             history=tuple(record for s in self.found for record in s.history),
-            meta={**last.meta, "attempts": self.attempts},
+            meta={**best.meta, "attempts": self.attempts},
         )
 
-    def _status(self, status: Status) -> Status:
+    def _best(self, problem: Callable[[], OCP]) -> int:
+        last = len(self.found) - 1
+        status = self.found[last].status
+        if not last or status.success or status.code in STOPPED:
+            return last
+        ocp = problem()
+        kept = [i for i, s in enumerate(self.found) if keeps(ocp, s)]
+        return min(kept, key=lambda i: float(self.found[i].cost), default=last)
+
+    def _status(self, status: Status, number: int) -> Status:
         names = [a["solver"] for a in self.attempts]
         if len(names) == 1:
             kept = (
@@ -155,9 +169,25 @@ class Account:
                 else ""
             )
             return replace(status, message=f"{names[0]}: {status.message}{kept}")
-        ends = ", ".join(f"{a['solver']} {_end(a)}" for a in self.attempts[:-1])
-        number = ORDINALS[len(names)]
-        return replace(status, message=f"{names[-1]}: {status.message} It is the {number} attempt: {ends}.")
+        ends = ", ".join(f"{a['solver']} {_end(a)}" for i, a in enumerate(self.attempts) if i != number)
+        best = ", the best of all" if number < len(names) - 1 else ""
+        return replace(
+            status, message=f"{names[number]}: {status.message} It is the {ORDINALS[number]} attempt{best}: {ends}."
+        )
+
+
+def keeps(ocp: OCP, s: Solution) -> bool:
+    """Whether a motion keeps the dynamics, the bounds and the constraints of a problem."""
+    if not (np.isfinite(s.cost) and np.isfinite(s.xs).all() and np.isfinite(s.us).all()):
+        return False
+    stages, knots = StageEvaluator(ocp.unconstrained()).stages, ocp.phase_slices
+    off = [ocp.manifold.difference(s.xs[:1].T, ocp.x0[:, None])]
+    off += [p.values(s.xs[k], s.us[k], s.xs[k.start + 1 : k.stop + 1]).d for p, k in zip(stages, knots, strict=False)]
+    if ocp.control_bounds is not None:
+        off.append(s.us - np.clip(s.us, *ocp.control_bounds))
+    return max(float(np.abs(part).max(initial=0.0)) for part in off) <= KEPT and not any(
+        constraint_violations(ocp, s.xs, s.us)
+    )
 
 
 def _end(attempt: Mapping[str, Any]) -> str:

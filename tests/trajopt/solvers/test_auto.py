@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 import shooting_cases as cases
@@ -99,6 +101,31 @@ def test_the_third_attempt_is_told_as_such(monkeypatch):
     assert (
         "It is the third attempt: ddp ended in max_iterations, ipm ended in max_iterations." in solution.status.message
     )
+
+
+def test_where_all_attempts_fail_the_best_motion_is_kept(monkeypatch):
+    """The first attempt keeps the dynamics, the others leave gaps, or cost more."""
+    ocp = cases.crane()
+    good = to.solve(ocp, solver="ddp")
+    assert good.status.success
+
+    def ends(xs, us, cost):
+        failed = to.Status(StatusCode.MAX_ITERATIONS, "lost")
+        found = dataclasses.replace(good, xs=xs, us=us, cost=cost, status=failed)
+        return lambda *_: found
+
+    monkeypatch.setattr(module, "has_compiler", lambda: True)
+    made = {
+        "ddp": ends(good.xs, good.us, good.cost),
+        "ipm": ends(good.xs + 1e-3, good.us, 0.1 * good.cost),
+        "dms": ends(good.xs, good.us, 2.0 * good.cost),
+    }
+    for name, run in made.items():
+        monkeypatch.setitem(SOLVERS, name, (run, *SOLVERS[name][1:]))
+    solution = to.solve(ocp)
+    assert solution.cost == good.cost and len(solution.meta["attempts"]) == 3
+    told = "It is the first attempt, the best of all: ipm ended in max_iterations, dms ended in max_iterations."
+    assert solution.status.message.startswith("ddp: lost") and told in solution.status.message
 
 
 def test_an_attempt_that_went_astray_leaves_the_next_one_the_guess(monkeypatch):

@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from dynamics_backends.protocol import Array
 from trajopt.guesses.guesses import Guess
 from trajopt.problem.constraints import chosen_coordinates
 from trajopt.problem.ocp import OCP
+from trajopt.results.solution import Solution
 from trajopt.solvers.auto import Account, attempts, goes_on, has_only_bounds, start_of_next
 from trajopt.solvers.batch.batch import Batch
 from trajopt.solvers.batch.solution import BatchSolution
@@ -74,7 +76,8 @@ def in_attempts(
         if not pending or "interrupted" in {str(s.code) for s in found.status}:
             break
     assert whole is not None
-    return _told(whole, accounts, time.perf_counter() - began)
+    solutions = [account.solution(partial(batch.__getitem__, i)) for i, account in enumerate(accounts)]
+    return _told(whole, solutions, accounts, time.perf_counter() - began)
 
 
 def _alike(batch: Batch) -> bool:
@@ -89,9 +92,8 @@ def _behind(told: Told | None, ended: int) -> Told | None:
     return None if told is None else lambda done: told(ended + done)
 
 
-def _told(first: BatchSolution, accounts: list[Account], seconds: float) -> BatchSolution:
-    """The last solution of each problem, with the account of its attempts."""
-    found = [account.solution() for account in accounts]
+def _told(first: BatchSolution, found: list[Solution], accounts: list[Account], seconds: float) -> BatchSolution:
+    """The solutions of the problems, with the account of their attempts."""
     arrays: dict[str, Any] = {
         name: np.array([getattr(s, name) for s in found]) for name in ("xs", "us", "cost", "iterations")
     }
