@@ -10,7 +10,7 @@ The goal is a configuration, or the position (and orientation) of a frame in the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -38,11 +38,12 @@ from problems.arms.arm_limits import (
     joint_limits,
     meant,
     placeholders,
+    require_goal_within_limits,
     too_weak,
     torque_bounds,
 )
 from problems.arms.go_to_account import Account
-from problems.arms.obstacle import Obstacle, Point
+from problems.arms.obstacle import Obstacle, Point, places
 from problems.arms.obstacle_report import nearness, nearness_of_bodies
 from problems.arms.scenes.scene_robot import scene_robot
 from problems.arms.scenes.surroundings import Surroundings, clearance_constraints, distances_from_person, relaxed
@@ -186,6 +187,8 @@ def build(settings: Settings, backend: BackendFactory) -> Task:
     arm = Arm.of(model, settings.q0, settings.goal_q, settings.frame)
     limits = {k: holds for k, holds in meant(arm, settings.joint_limit_margin).items() if getattr(settings, k) is None}
     s = replace(settings, **limits)
+    if s.position_limits is True:
+        require_goal_within_limits(arm, s.joint_limit_margin)
     cover, near, keep = _kept_away(arm, s)
     ocp = to.OCP.single_phase(
         s.sampled(backend(FreeBody(model, friction_velocity=s.friction_velocity))),
@@ -203,7 +206,11 @@ def build(settings: Settings, backend: BackendFactory) -> Task:
     spheres = [Sphere.of(arm, o) for o in s.obstacles.values()]
     at_goal = None if s.goal_position is None else goal_configurations(arm, s.goal_position, s.goal_rotation, spheres)
     guess, *others = guesses_of(ocp, arm, s.guess, at_goal, spheres)
-    doubts = () if s.goal_position is None else reach_doubts(arm, s.goal_position, s.goal_rotation, at_goal)
+    doubts: tuple[str, ...] = (
+        () if s.goal_position is None else reach_doubts(arm, s.goal_position, s.goal_rotation, at_goal)
+    )
+    if arm.x_goal is not None:
+        doubts = tuple(_inside_at_goal(arm, s, arm.x_goal[: model.nq]))
     known = at_goal.solutions[0] if at_goal is not None and at_goal.reached else None
     smoothed = "; friction_velocity, over which it is smoothed, takes it up"
     friction = friction_left_out(model, smoothed) if s.friction_velocity is None else ()
@@ -365,6 +372,14 @@ def _goal_point(arm: Arm, s: Settings) -> Array:
         return np.array(s.goal_position)
     assert arm.x_goal is not None
     return position_of(arm.model, arm.frame, arm.x_goal[: arm.model.nq])
+
+
+def _inside_at_goal(arm: Arm, s: Settings, q: Array) -> Iterator[str]:
+    """Obstacles that the links' axes are in at a goal in joint space."""
+    for name, o in s.obstacles.items():
+        depth = o.radius - float(np.linalg.norm(places(arm.model, q[None], _points(arm, o)) - o.center, axis=2).min())
+        if depth > 0.0:
+            yield f"at goal_q the arm is {1e3 * depth:.3g} mm inside of the {name}: choose another goal, or move the obstacle"
 
 
 def _nearness(arm: Arm, s: Settings, xs: Array) -> Nearness:

@@ -38,6 +38,22 @@ def respected(arm: Arm, margin: float) -> Array:
     return kept
 
 
+def require_goal_within_limits(arm: Arm, margin: float) -> None:
+    """Raises ValueError for a goal in joint space that is beyond a limit."""
+    if arm.x_goal is None:
+        return
+    model, q = arm.model, arm.x_goal[: arm.model.nq]
+    lower, upper = model.q_lower + margin, model.q_upper - margin
+    beyond = np.flatnonzero((q < lower) | (q > upper))
+    if len(beyond):
+        i = int(beyond[0])
+        limit, narrowed = lower[i] if q[i] < lower[i] else upper[i], f", narrowed by {margin:g}" if margin else ""
+        raise ValueError(
+            f"goal_q of {model.q_names[i]!r} is {q[i]:.6g}, beyond its limit {limit:.6g}{narrowed}, which position_limits = true "
+            "holds: choose a goal within it, or leave position_limits out"
+        )
+
+
 def joint_limits(arm: Arm, margin: float, all_of_them: bool) -> to.Constraint:
     """The limits of positions, all of them or those that are respected."""
     if all_of_them:

@@ -12,8 +12,9 @@ from dynamics_backends.names import UnknownName
 from dynamics_backends.registry import backend_names, make_backend
 from experiments.config.build import build_task, solve_task
 from experiments.config.config import load_config
+from problems.arms.obstacle import Obstacle
 from problems.registry import load_problem
-from problems.robots import ERD_PACKAGE, erd_names
+from problems.robots import ERD_PACKAGE, erd_names, load_robot
 from problems.task import SettingsError, position_of
 from trajopt import validate
 
@@ -156,6 +157,11 @@ def test_optional_running_terms():
         ({"q0": (0.0, 1.0)}, ValueError, "q0 has 2 entries; .* nq = 7"),
         ({"q0": (0.0, float("nan"), 0, 0, 0, 0, 0)}, ValueError, "q0 is nan at iiwa_joint_2"),
         ({"goal_position": (0.3, float("nan"), 0.6)}, SettingsError, "goal_position: expected finite numbers"),
+        (
+            {"goal_position": None, "frame": None, "goal_q": (9.0, *6 * (0.0,)), "position_limits": True},
+            ValueError,
+            "goal_q of 'iiwa_joint_1' is 9, beyond its limit 2.96",
+        ),
         ({"horizon": 20, "dt": float("nan")}, SettingsError, "dt: expected "),
         ({"goal_position": None}, SettingsError, "either goal_q or goal_position"),
         ({"frame": None}, SettingsError, "the key frame beside it"),
@@ -165,6 +171,15 @@ def test_optional_running_terms():
 def test_bad_settings(settings, error, said):
     with pytest.raises(error, match=said):
         go_to(**settings)
+
+
+def test_a_goal_in_joint_space_inside_of_an_obstacle_is_doubted():
+    at = position_of(load_robot("iiwa7"), "iiwa_link_ee", np.zeros(7))
+    obstacle = Obstacle(center=tuple(at), radius=0.1)
+    goal = {"goal_position": None, "frame": None, "goal_q": 7 * (0.0,), "q0": (1.0, 0.5, *5 * (0.0,))}
+    (doubt,) = go_to(**goal, obstacle=obstacle).warnings
+    assert "at goal_q the arm is " in doubt and "inside of the obstacle: choose another goal" in doubt
+    assert not go_to(**goal).warnings
 
 
 def test_a_goal_out_of_reach_is_doubted():

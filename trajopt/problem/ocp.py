@@ -105,8 +105,8 @@ class Phase:
         if np.size(self.dt) > MOST_STEPS:
             raise ValueError(f"a phase has {np.size(self.dt)} time steps; give it at most {MOST_STEPS}, by a longer dt")
         object.__setattr__(self, "dt", np.atleast_1d(np.array(self.dt, dtype=float)))
-        object.__setattr__(self, "terms", tuple(self.terms))
-        object.__setattr__(self, "constraints", tuple(self.constraints))
+        object.__setattr__(self, "terms", _terms("the running costs", self.terms))
+        object.__setattr__(self, "constraints", _constraints("constraints", self.constraints))
         values = {k: np.atleast_1d(np.array(v, dtype=float)) for k, v in self.parameters.items()}
         object.__setattr__(self, "parameters", values)
 
@@ -119,6 +119,32 @@ class Phase:
     def weights(self) -> Array:
         """(N,) what the cost of each knot is multiplied by: dt, and 1 at a stage without duration, as at the end."""
         return self.dt if self.dynamics.takes_time else np.ones(self.knots)
+
+
+def _terms(where: str, given: Any) -> tuple[CostTerm, ...]:
+    """Cost terms. Raises TypeError for a constraint among them, and for one alone."""
+    terms = _several(where, given)
+    for term in terms:
+        if isinstance(term, Constraint):
+            raise TypeError(
+                f"{where}: {term.name!r} is a constraint; give it among the constraints, or as the cost trajopt.softened(...)"
+            )
+    return terms
+
+
+def _constraints(where: str, given: Any) -> tuple[Constraint, ...]:
+    """Constraints. Raises TypeError for a cost term among them, and for one alone."""
+    constraints = _several(where, given)
+    for c in constraints:
+        if isinstance(c, CostTerm):
+            raise TypeError(f"{where}: {c.name!r} is a cost; trajopt.bounded(...) makes a constraint of it")
+    return constraints
+
+
+def _several(where: str, given: Any) -> tuple[Any, ...]:
+    if isinstance(given, (CostTerm, Constraint)):
+        raise TypeError(f"{where}: {given.name!r} stands alone; give a list")
+    return tuple(given)
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,13 +167,21 @@ class OCP:
     start: float = 0.0
 
     def __post_init__(self) -> None:
-        for key in ("phases", "terminal", "terminal_constraints"):
-            object.__setattr__(self, key, tuple(getattr(self, key)))
+        object.__setattr__(self, "phases", tuple(self.phases))
+        object.__setattr__(self, "terminal", _terms("terminal", self.terminal))
+        final = _constraints("terminal_constraints", self.terminal_constraints)
+        object.__setattr__(self, "terminal_constraints", final)
         for key in ("x0", "u_lower", "u_upper"):
             value = getattr(self, key)
             object.__setattr__(self, key, None if value is None else np.array(value, dtype=float))
         if not self.phases:
             raise ValueError("an OCP needs at least one phase")
+
+    def __repr__(self) -> str:
+        kinds = {"phases": self.phases, "costs": self.terms(), "constraints": self.constraints()}
+        counts = ", ".join(f"{len(of)} {kind}" for kind, of in kinds.items())
+        lasts = f"{self.horizon} knots, {self.times[-1]:.6g} s"
+        return f"OCP({self.name!r}: {lasts}, nx = {self.manifold.nx}, nu = {self.nu}, {counts})"
 
     @classmethod
     def single_phase(
@@ -172,10 +206,12 @@ class OCP:
         >>> ocp.horizon, round(float(ocp.times[-1]), 9), ocp.nu
         (50, 1.0, 2)
         """
+        if not isinstance(horizon, (int, np.integer)):
+            raise TypeError(f"horizon = {horizon!r}; expected a whole number of time steps")
         steps = np.broadcast_to(np.asarray(dt, dtype=float), (horizon,))
         values = {key: np.asarray(value, dtype=float) for key, value in (parameters or {}).items()}
-        phase = Phase(dynamics, steps, tuple(running), values, tuple(constraints))
-        return cls((phase,), np.asarray(x0, dtype=float), tuple(terminal), **fields)
+        phase = Phase(dynamics, steps, running, values, constraints)  # type: ignore[arg-type]
+        return cls((phase,), np.asarray(x0, dtype=float), terminal, **fields)  # type: ignore[arg-type]
 
     @property
     def manifold(self) -> Manifold:

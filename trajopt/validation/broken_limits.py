@@ -1,8 +1,9 @@
 """Which limits a trajectory breaks, whether it was asked to keep them or not: by what, when, and by how much.
 
-Looked at are the constraints of the problem and its bounds on controls, which a solve enforces, and what is known of the robot: the
-limits of its joints in position and velocity, and of the forces of those that a control drives, as far as no constraint or bound
-of the problem holds the same number within the same or closer limits.
+Looked at are the constraints of the problem and its bounds on controls, which a solve enforces, those on the state at the last knot
+too, where they hold no more; and what is known of the robot: the limits of its joints in position and velocity, and of the forces
+of those that a control drives, as far as no constraint or bound of the problem holds the same number within the same or closer
+limits.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ class BrokenLimit(NamedTuple):
     """The worst of one limit. kind: "position", "velocity", "torque", "control", "constraint", or a contact's "friction cone",
     "pull" or "center of pressure". name: of the joint, control or component. knot, time [s]: where it is worst; excess: by how much
     there, in ``unit``; limit: what it exceeds, NaN where it is no single number. enforced: whether the problem was to keep it.
-    knots: how many break it. given: whether the given start is beyond it already.
+    knots: how many break it. given: whether the given start is beyond it already. end: whether it is held on the way, and broken at
+    the last knot, where nothing holds it.
     """
 
     kind: str
@@ -48,6 +50,7 @@ class BrokenLimit(NamedTuple):
     enforced: bool
     knots: int
     given: bool = False
+    end: bool = False
 
     def sentence(self, settings: Collection[str] | None = None) -> str:
         """What happened, and for a limit that was not asked for, the setting that would keep it where the start does.
@@ -65,6 +68,8 @@ class BrokenLimit(NamedTuple):
         key = KEYS.get(self.kind)
         has = key is not None and (settings is None or key.partition(" ")[0] in settings)
         remedy = f"; {key} would keep it" if has and not self.enforced else ""
+        if self.end:
+            remedy = "; held on the way alone: terminal_constraints hold it at the end too"
         if self.given:
             remedy = "; the given start is beyond it already: begin within it"
         return f"{what} is exceeded by {amount}{beyond} {where}{', though enforced' if self.enforced else ''}{remedy}"
@@ -76,7 +81,7 @@ def broken_limits(ocp: OCP, xs: Array, us: Array) -> list[BrokenLimit]:
     xs, us = fitting(ocp, xs, us)
     if not (np.isfinite(xs).all() and np.isfinite(us).all()):
         return []
-    return [*_controls(ocp, us), *constraint_violations(ocp, xs, us), *_of_robot(ocp, xs, us)]
+    return [*_controls(ocp, us), *constraint_violations(ocp, xs, us), *_at_the_end(ocp, xs), *_of_robot(ocp, xs, us)]
 
 
 def _worst(
@@ -135,6 +140,16 @@ def constraint_violations(ocp: OCP, xs: Array, us: Array) -> Iterator[BrokenLimi
             yield from _violated(c, xs[part], us[part], times[part], phase.knots, first, knots.start)
     for c in ocp.terminal_constraints:
         yield from _violated(c, xs[-1:], us[-1:, :0], times[-1:], 1, ocp.horizon, ocp.horizon)
+
+
+def _at_the_end(ocp: OCP, xs: Array) -> Iterator[BrokenLimit]:
+    """Constraints on the state that hold on the way alone, at the last knot."""
+    held = {c.name for c in ocp.terminal_constraints}
+    last, times = ocp.phases[-1], ocp.times[-1:]
+    for c in last.constraints:
+        if not c.residual.nu and c.name not in held:
+            for b in _violated(c, xs[-1:], np.empty((1, 0)), times, last.knots, last.knots - 1, 0):
+                yield b._replace(knot=ocp.horizon, enforced=False, end=True)
 
 
 def _violated(

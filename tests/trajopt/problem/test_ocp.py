@@ -8,6 +8,7 @@ import pytest
 import textbook_systems as textbook
 from slq_solve import solve
 
+import trajopt as to
 from dynamics_backends.manifold import Manifold
 from dynamics_backends.protocol import FunctionMap
 from dynamics_backends.registry import make_backend
@@ -273,3 +274,20 @@ def test_import_is_light():
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     for heavy in ("casadi", "matplotlib", "pydantic", "rich", "scipy", "osqp"):
         assert f"'{heavy}'" not in loaded
+
+
+def test_parts_in_the_wrong_place_are_told():
+    limit = to.state_bounds(_dynamics().manifold, REST - 1.0, REST + 1.0)
+    with pytest.raises(TypeError, match="the running costs: 'control' stands alone; give a list"):
+        _problem(running=control_cost(3))
+    with pytest.raises(TypeError, match=r"constraints: 'state' is a cost; trajopt.bounded\(...\) makes a constraint"):
+        _problem(constraints=_problem().terminal)
+    with pytest.raises(TypeError, match=r"terminal: 'state bounds' is a constraint; .* trajopt.softened"):
+        _problem(terminal=[limit])
+    with pytest.raises(TypeError, match=r"horizon = 5.0; expected a whole number of time steps"):
+        _problem(horizon=5.0)
+    assert _problem(running=(cost for cost in [control_cost(3)])).terms()[0].name == "control"
+
+
+def test_it_is_shown_in_a_line():
+    assert repr(_problem()) == "OCP('ocp': 5 knots, 0.5 s, nx = 7, nu = 3, 1 phases, 2 costs, 0 constraints)"

@@ -73,3 +73,18 @@ def test_the_given_start_breaks_nothing():
     xs = np.zeros((11, 14))
     xs[0, 1] = 9.0
     assert to.broken_limits(ocp, xs, np.zeros((10, 7))) == []
+
+
+def test_constraints_on_the_way_are_looked_at_at_the_end_too():
+    """What holds at knots 0 to N - 1 alone, and is missed by the last state; given for the end too it is told as enforced."""
+    system = to.FunctionMap(lambda x, u, t, p: [x[1], u[0]], 2, 1, second_order=True)
+    step = to.SampledSystem(to.make_backend(system, "forward_ad", engine="numpy"), "euler")
+    wall = to.residual_constraint("wall", lambda x, u, t, p: [x[0]], system.manifold, 1, -np.inf, 1.0)
+    xs, us = np.array([[0.0, 0.0], [0.5, 0.0], [1.2, 0.0]]), np.zeros((2, 1))
+    ocp = to.OCP.single_phase(step, xs[0], 2, 0.1, [to.control_cost(1)], constraints=[wall])
+    (told,) = to.broken_limits(ocp, xs, us)
+    assert (told.knot, told.excess, told.enforced, told.end) == (2, pytest.approx(0.2), False, True)
+    assert "terminal_constraints hold it at the end too" in told.sentence()
+    both = to.OCP.single_phase(step, xs[0], 2, 0.1, constraints=[wall], terminal_constraints=[wall])
+    (told,) = to.broken_limits(both, xs, us)
+    assert told.enforced and not told.end and told.knot == 2

@@ -33,8 +33,8 @@ class Batch:
 
     x0, u_lower, u_upper        of the problem
     "term.parameter"            of cost terms and constraints of this name, as in :meth:`~trajopt.problem.ocp.OCP.updated`:
-                                (n, size), (n, knots, size), or (n,) for one number; among them "term.weight", and "lower" and
-                                "upper" of constraints
+                                (n, size), (n, knots, size), or (n,) where the size is one; among them "term.weight", and "lower"
+                                and "upper" of constraints, of which one number stands for all components
     "dynamics.parameter"        of the dynamics of all phases that have it
     "parameter"                 of everything that has a parameter of this name
 
@@ -261,11 +261,17 @@ def _check_weights(term: str, weights: Array) -> None:
         )
 
 
+OF_ALL = ("weight", "lower", "upper")
+"""Values of which one number may stand for all components."""
+
+
 def _fitted(name: str, rows: Array, size: int) -> Array:
-    """Values (n, size) or (n, knots, size); one number for each problem stands for all components."""
-    if rows.ndim == 1:
+    """Values (n, size) or (n, knots, size); of weights and bounds one number for each problem stands for all components."""
+    alone = size == 1 or name.rpartition(".")[2] in OF_ALL
+    if rows.ndim == 1 and alone:
         return np.repeat(rows[:, None], size, axis=1)
-    if rows.ndim > 3 or rows.shape[-1] != size:
+    if not 1 < rows.ndim <= 3 or rows.shape[-1] != size:
         n = len(rows)
-        raise ValueError(f"{name} has shape {rows.shape}; expected ({n},), ({n}, {size}) or ({n}, knots, {size})")
+        shapes = [*([f"({n},)"] if alone else []), f"({n}, {size})"]
+        raise ValueError(f"{name} has shape {rows.shape}; expected {', '.join(shapes)} or ({n}, knots, {size})")
     return rows

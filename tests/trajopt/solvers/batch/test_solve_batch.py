@@ -479,7 +479,9 @@ def _slower(ocp):
     ({"x0": np.zeros((3, 2)), "weight": np.ones(3)}, "no value of a batch is named 'weight'"),
     ({"x0": np.zeros((3, 2)), "control.weight": np.ones(4)}, "different numbers of problems"),
     ({"state.refrence": np.zeros((3, 2))}, "did you mean 'state.reference'"),
-    ({"state.reference": np.zeros((3, 3))}, r"expected \(3,\), \(3, 2\) or"),
+    ({"state.reference": np.zeros((3, 3))}, r"expected \(3, 2\) or"),
+    ({"state.reference": np.zeros(2)}, r"has shape \(2,\); expected \(2, 2\) or"),
+    ({"state.weight": np.zeros((3, 3))}, r"expected \(3,\), \(3, 2\) or"),
     ({"control.weight": [1.0, -1.0]}, "those of problem 1 are not"),
 ], ids=str)  # fmt: skip
 def test_values_that_do_not_fit(values, message):
