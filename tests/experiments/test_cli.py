@@ -634,8 +634,10 @@ def test_show_and_draw_again(config, out):
 def test_pictures_are_drawn_aside_at_a_terminal_but_not_in_a_notebook(config, out, monkeypatch):
     aside, at_once = [], []
     monkeypatch.setattr(saving, "_draw_aside", aside.append)
+    monkeypatch.setattr(
+        "experiments.plots.drawer.ready_to_draw", lambda task: None
+    )  # which takes plot_solution by its name
     monkeypatch.setattr("experiments.plots.plotting.plot_solution", lambda *_: at_once.append(1) or [])
-    monkeypatch.setattr("experiments.plots.drawer.ready_to_draw", lambda task: None)
     monkeypatch.setattr(saving, "sys", SimpleNamespace(stdout=SimpleNamespace(isatty=lambda: True)))
     monkeypatch.delenv(saving.NOTEBOOK, raising=False)
     run("solve", config, "--out", out)
