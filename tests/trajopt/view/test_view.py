@@ -154,6 +154,8 @@ def test_robots_side_by_side_have_marks_of_their_own(arm):
 needs_browser = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed")
 MOVED = 0.001
 """The mean change of a scene's colors by a robot that moves; that of a scene at rest is a tenth of it at most."""
+TURNS = 6
+"""Of which a busy machine may show the first ones late."""
 SLIDER = "document.querySelector('[role=slider]')"
 
 
@@ -166,14 +168,15 @@ def test_the_slider_of_the_page_moves_the_robot(arm, tmp_path):
     def apart(a, b):  # of what is below the controls
         return np.abs(a - b)[200:].mean()
 
-    def settled(browser, test):
-        """A picture that passes a test, and is that of before."""
-        seen = [browser.picture()]
+    def settled(browser):
+        """A picture of something, and that of a second before."""
+        seen = []
 
         def is_it(picture):
             time.sleep(0.25)
             seen.append(picture)
-            return test(picture) and np.abs(seen[-1] - seen[-2])[200:].max() < 0.02
+            still = len(seen) > 4 and all(np.abs(picture - other)[200:].max() < 0.02 for other in seen[-5:-1])
+            return still and picture[200:].std() > 0.02
 
         return browser.seen(is_it)
 
@@ -189,13 +192,17 @@ def test_the_slider_of_the_page_moves_the_robot(arm, tmp_path):
 
     with Viewer([swing(arm)], port=18200) as viewer, Browser(tmp_path / "profile") as browser:
         browser.open(viewer.url, f"document.querySelector('canvas') !== null && {SLIDER} !== null")
-        empty = settled(browser, lambda picture: picture[200:].std() > 0.02)
-        moved(viewer, browser, "End", 0.4)
-        last = settled(browser, lambda picture: apart(picture, empty) > MOVED)
-        moved(viewer, browser, "Home", 0.0)
-        first = settled(browser, lambda picture: apart(picture, last) > MOVED)
-        moved(viewer, browser, "End", 0.4)
-        settled(browser, lambda picture: apart(picture, last) < 0.1 * apart(first, last))
+        before = None
+        for _ in range(TURNS):
+            moved(viewer, browser, "End", 0.4)
+            last = settled(browser)
+            moved(viewer, browser, "Home", 0.0)
+            first = settled(browser)
+            if before is not None and apart(first, last) > MOVED and apart(last, before) < 0.1 * apart(first, last):
+                break
+            before = last
+        else:
+            pytest.fail("the scenes at the ends are not twice the same")
         assert browser.errors == []
 
 
