@@ -155,7 +155,7 @@ needs_browser = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is inst
 MOVED = 0.001
 """The mean change of a scene's colors by a robot that moves; that of a scene at rest is a tenth of it at most."""
 TURNS = 6
-"""Of which a busy machine may show the first ones late."""
+"""How often the slider goes to and fro: a busy machine may show the first scenes late."""
 SLIDER = "document.querySelector('[role=slider]')"
 
 
