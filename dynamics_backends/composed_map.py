@@ -59,14 +59,13 @@ class ComposedMap:
 
     def partials(self, x: Rows, u: Rows, t: Scalar, p: Given) -> Partials:
         """Closed form: the derivatives of the inner map through those of the outer one."""
-        first, _, slopes = self._first(x, u, t, p)
-        return self._chained(first, slopes, p)
+        return self._chained(*self._first(x, u, t, p), p)
 
-    def _first(self, x: Rows, u: Rows, t: Scalar, p: Given) -> tuple[Partials, Rows, list[dict[int, Scalar]]]:
-        """The inner map's value and derivatives, its value by rows, and the derivatives of the outer function there."""
+    def _first(self, x: Rows, u: Rows, t: Scalar, p: Given) -> tuple[Partials, list[dict[int, Scalar]]]:
+        """The inner map's value, by rows, and derivatives, and the derivatives of the outer function there."""
         own = self.inner.partials(x, u, t, self.given(p))
         y = sm.stack(list(own.value)) if isinstance(own.value, list) else own.value
-        return own._replace(value=y), y, _slopes(self.outer, y, p)
+        return own._replace(value=y), _slopes(self.outer, y, p)
 
     def _chained(self, own: Partials, slopes: list[dict[int, Scalar]], p: Given) -> Partials:
         def chained(of: Any) -> list[Rows]:
@@ -82,13 +81,13 @@ class CurvedComposedMap(ComposedMap):
 
     def contracted(self, x: Rows, u: Rows, t: Scalar, p: Given, lam: Rows) -> tuple[Partials, Contraction]:
         """Closed form, as in the module docstring."""
-        own, y, slopes = self._first(x, u, t, p)
-        zero = 0.0 * y[0]
+        own, slopes = self._first(x, u, t, p)
+        zero = 0.0 * own.value[0]
         through = [
             sum((lam[i] * row[j] for i, row in enumerate(slopes) if j in row), zero) for j in range(self.inner.n_out)
         ]
         xx, ux, uu = self._bent(x, u, t, self.given(p), sm.stack(through))
-        bends = _bends(self.outer, y, p, lam)
+        bends = _bends(self.outer, own.value, p, lam)
         if not bends:
             return self._chained(own, slopes, p), Contraction(xx, ux, uu)
         in_x, in_u = (_weighted(bends, of) for of in (own.fx, own.fu))

@@ -180,9 +180,9 @@ def keeps(ocp: OCP, s: Solution) -> bool:
     """Whether a motion keeps the dynamics, the bounds and the constraints of a problem."""
     if not (np.isfinite(s.cost) and np.isfinite(s.xs).all() and np.isfinite(s.us).all()):
         return False
-    stages, knots = StageEvaluator(ocp.unconstrained()).stages, ocp.phase_slices
+    stages, knots = StageEvaluator(ocp.unconstrained()).stages[:-1], ocp.phase_slices
     off = [ocp.manifold.difference(s.xs[:1].T, ocp.x0[:, None])]
-    off += [p.values(s.xs[k], s.us[k], s.xs[k.start + 1 : k.stop + 1]).d for p, k in zip(stages, knots, strict=False)]
+    off += [p.values(s.xs[k], s.us[k], s.xs[k.start + 1 : k.stop + 1]).d for p, k in zip(stages, knots, strict=True)]
     if ocp.control_bounds is not None:
         off.append(s.us - np.clip(s.us, *ocp.control_bounds))
     return max(float(np.abs(part).max(initial=0.0)) for part in off) <= KEPT and not any(

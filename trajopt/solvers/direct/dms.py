@@ -61,7 +61,7 @@ def trajectory_solution(program: Transcription, found: NLPSolution) -> Solution:
     """The solution of a transcription as one of the problem, with the gains of :mod:`trajopt.solvers.feedback`."""
     ocp = program.original
     xs, us = program.trajectory(found.w)
-    status = _explained(program, found) if found.status.code == StatusCode.INFEASIBLE else found.status
+    status = _explained(program, found) if found.status.code == StatusCode.LOCALLY_INFEASIBLE else found.status
     N, ndx, nu = ocp.horizon, ocp.manifold.ndx, ocp.nu
     gains = (
         np.zeros((N, nu, ndx)) if len(us) > N else tracking_gains(ocp, xs, us)

@@ -62,7 +62,7 @@ def infeasible(iterations: int, worst: Worst | None, *, simulated: bool = False)
         " where its controls are simulated, which its states, with gaps, do not show" if where and simulated else ""
     )
     return Status(
-        StatusCode.INFEASIBLE,
+        StatusCode.LOCALLY_INFEASIBLE,
         f"The constraints contradict each other near this point (iteration {iterations}){where}.",
         component=None if worst is None else worst.name,
         advice="Relax the constraint named, or start from another guess: elsewhere there may be a feasible point.",

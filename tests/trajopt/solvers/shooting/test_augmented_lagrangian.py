@@ -152,7 +152,7 @@ def test_the_inner_problem_has_no_constraints_and_the_same_structure_for_new_val
 
 def test_an_unreachable_goal_is_named():
     s = solve(mass(limit=1.0))
-    assert s.status.code == StatusCode.INFEASIBLE
+    assert s.status.code == StatusCode.LOCALLY_INFEASIBLE
     assert s.status.component == "goal: position at knot 10", s.status
 
 

@@ -199,7 +199,7 @@ def test_redundant_constraints(globalization):
 def test_contradictory_constraints_name_the_worst(globalization):
     problem = Problem("apart", (0.3, 0.7), squares, 0.0, inequalities=lambda x: [x[0] - 3.0, -x[0] + 1.0, x[1] - 0.1])
     status = _solve(problem, globalization=globalization).status
-    assert status.code is StatusCode.INFEASIBLE
+    assert status.code is StatusCode.LOCALLY_INFEASIBLE
     assert not status.success
     assert status.component in ("inequality 1", "inequality 2")
     assert status.component in status.message
@@ -210,14 +210,14 @@ def test_smooth_infeasible_problem(globalization):
     """1 + x^2 = 0 has its least violation at x = 0."""
     problem = Problem("complex root", (2.0, 1.0), lambda x: squares(x), 0.0, lambda x: [1 + x[0] ** 2])
     solution = _solve(problem, globalization=globalization)
-    assert solution.status.code is StatusCode.INFEASIBLE
+    assert solution.status.code is StatusCode.LOCALLY_INFEASIBLE
     assert solution.status.component == "equality 1"
     assert abs(solution.w[0]) < 1e-2
 
 
 def test_stationary_point_of_the_violation():
     solution = _solve(NW_EXAMPLE_19_1)
-    assert solution.status.code is StatusCode.INFEASIBLE
+    assert solution.status.code is StatusCode.LOCALLY_INFEASIBLE
     np.testing.assert_allclose(solution.w[0], -1.0, atol=1e-3)
     right = _solve(NW_EXAMPLE_19_1, w=[2.0, 3.0, 1.0])
     assert right.status.success
@@ -375,7 +375,7 @@ def test_unreachable_goal_is_infeasible_and_names_it():
     goal = bounded(state_cost(manifold, [np.pi, 0.0], 1.0), name="goal")
     ocp = _pendulum(10, terminal_constraints=[goal], u_lower=[-0.1], u_upper=[0.1])
     status = solve(ocp, options={"max_iterations": 60}, solver="sqp").status
-    assert status.code is StatusCode.INFEASIBLE
+    assert status.code is StatusCode.LOCALLY_INFEASIBLE
     assert "goal" in status.component
 
 
