@@ -31,6 +31,8 @@ REFRESH = 0.1
 """Seconds between two looks at the progress."""
 MOST_FAILED = 0.5
 """A run in which a larger share of the solves failed did not replan."""
+FAR = 0.1
+"""[m] A goal that such a run never came nearer to may be out of reach."""
 
 
 @click.command()
@@ -153,7 +155,7 @@ def _finish(start: Setup, log: RunLog, folder: Path, written: list[Path]) -> Non
         click.echo(line)
     for sentence in [] if start.config.replan.goal.term else start.task.outcome(log.xs[-1]):
         click.echo(sentence)
-    amiss = list(amiss_in(start, log))
+    amiss = list(amiss_in(start, log, numbers))
     warn(amiss)
     written = [*written, *log.save(folder, numbers)]
     if start.config.output.plots:
@@ -163,8 +165,11 @@ def _finish(start: Setup, log: RunLog, folder: Path, written: list[Path]) -> Non
         raise click.exceptions.Exit(FAILED)
 
 
-def amiss_in(start: Setup, log: RunLog) -> Iterator[str]:
-    """Falls, plans most of which failed, and the first of each kind of trouble that tells why."""
+def amiss_in(start: Setup, log: RunLog, numbers: Mapping[str, Any]) -> Iterator[str]:
+    """Falls, plans most of which failed, and the first of each kind of trouble that tells why.
+
+    numbers: see :func:`experiments.replan.run.statistics`.
+    """
     from trajopt.replanning.run_log import EventKind
 
     yield from start.task.fallen(log.xs, log.times)
@@ -172,6 +177,9 @@ def amiss_in(start: Setup, log: RunLog) -> Iterator[str]:
     if failed > MOST_FAILED * len(log.solves):
         first = next(event for event in log.events if event.kind is EventKind.FAILED_SOLVE)
         yield f"{failed} of {len(log.solves)} solves failed, the first at {first.time:.3f} s: {first.message}"
+        nearest = numbers.get("distance to the goal [m]", {}).get("least", 0.0)
+        if nearest > FAR:
+            yield f"the goal was never nearer than {nearest:.3g} m: plans for a goal out of reach swing or fail; move it nearer"
 
 
 def _page(start: Setup, log: RunLog, folder: Path) -> Path:

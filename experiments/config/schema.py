@@ -100,6 +100,12 @@ def _issue(kind: Any, table: Any, path: str, loc: tuple, error: str, extra_known
     key, hints = str(loc[0]), get_type_hints(kind)
     if key not in hints:
         near = nearest_names(key, [*hints, *extra_known], 1)
+        if (
+            not near
+            and isinstance(table[key], Mapping)
+            and any(nearest_names(own, list(hints), 1) for own in table[key])
+        ):
+            return f"{path}.{key}: unknown table; its keys stand in [{path}] itself"
         return f"{path}.{key}: unknown key" + (f"; did you mean {near[0]}?" if near else _listed(hints))
     if key not in table:
         return f"{path}.{key}: missing; expected {describe(hints[key])}"

@@ -315,9 +315,13 @@ def test_falls_and_plans_that_fail_are_amiss():
     events = [SimpleNamespace(kind=kind, time=0.1 * i, message=f"reason {i}") for i, kind in enumerate(kinds)]
     log = SimpleNamespace(xs=None, times=None, events=events, solves=[0] * 5, count=[e.kind for e in events].count)
     start = SimpleNamespace(task=SimpleNamespace(fallen=lambda xs, times: ["it falls"]))
-    assert list(amiss_in(start, log)) == ["it falls", "3 of 5 solves failed, the first at 0.100 s: reason 1"]
+    failed = "3 of 5 solves failed, the first at 0.100 s: reason 1"
+    assert list(amiss_in(start, log, {})) == ["it falls", failed]
+    assert list(amiss_in(start, log, {"distance to the goal [m]": {"least": 0.05}})) == ["it falls", failed]
+    *_, told = amiss_in(start, log, {"distance to the goal [m]": {"least": 0.75}})
+    assert "never nearer than 0.75 m" in told
     log.solves = [0] * 6
-    assert list(amiss_in(start, log)) == ["it falls"]
+    assert list(amiss_in(start, log, {"distance to the goal [m]": {"least": 0.75}})) == ["it falls"]
 
 
 def test_the_log_of_a_run_is_read_back(config, tmp_path):

@@ -48,6 +48,15 @@ def test_a_problem_lasts_as_long_as_is_best():
     assert solution.cost < same.cost + 3.0
 
 
+def test_a_duration_at_its_limit_is_told():
+    x = build_task(config()).ocp.x0.copy()
+    for T, told in ((0.5, "; the shortest that"), (1.7999, "; the longest that"), (1.0, ")")):
+        x[-1] = T
+        assert build_task(config()).outcome(x)[0].startswith(f"duration {T:.3f} s (planned 1.000{told}")
+    x[-1] = 0.7
+    assert build_task(config(durations=[0.7, 0.7])).outcome(x)[0] == "duration 0.700 s (planned 1.000)"
+
+
 def test_easier_problems_have_the_free_time_of_the_task():
     c = config()
     fixed = build_task(config(time="fixed", durations=None, time_weight=1.0))

@@ -208,7 +208,10 @@ class OCP:
         """
         if not isinstance(horizon, (int, np.integer)):
             raise TypeError(f"horizon = {horizon!r}; expected a whole number of time steps")
-        steps = np.broadcast_to(np.asarray(dt, dtype=float), (horizon,))
+        steps = np.asarray(dt, dtype=float)
+        if steps.shape not in ((), (1,), (horizon,)):
+            raise ValueError(f"dt has shape {steps.shape}; give a number, or one for each of the {horizon} time steps")
+        steps = np.broadcast_to(steps, (horizon,))
         values = {key: np.asarray(value, dtype=float) for key, value in (parameters or {}).items()}
         phase = Phase(dynamics, steps, running, values, constraints)  # type: ignore[arg-type]
         return cls((phase,), np.asarray(x0, dtype=float), terminal, **fields)  # type: ignore[arg-type]

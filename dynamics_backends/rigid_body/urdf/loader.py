@@ -23,7 +23,7 @@ from dynamics_backends.rigid_body.model.model_builder import ModelBuilder, lock_
 from dynamics_backends.rigid_body.spatial.rotations import SNAP_TOLERANCE
 from dynamics_backends.rigid_body.urdf import checks as urdf_checks
 from dynamics_backends.rigid_body.urdf.elements import Joint, Link, Robot, read_robot
-from dynamics_backends.rigid_body.urdf.mimic import couple, find_followers
+from dynamics_backends.rigid_body.urdf.mimic import couple, find_followers, without_source
 from dynamics_backends.rigid_body.urdf.xml_source import URDFError, is_text, read_xml
 
 __all__ = ["URDFError", "URDFWarning", "load_urdf"]
@@ -144,7 +144,7 @@ def _report(robot: Robot, model: Model, exempt: frozenset[str], notes: list[str]
     if errors:
         raise URDFError("\n".join([f"{robot.element.source}: {errors[0]}", *errors[1:]]))
     moving = [robot.links[frame.name] for frame in model.frames if frame.kind == "link" and frame.body >= 0]
-    notes = [*notes, *urdf_checks.body_warnings(model)]
+    notes = [*notes, *without_source(robot), *urdf_checks.body_warnings(model)]
     notes += chain.from_iterable(urdf_checks.link_warnings(link) for link in moving)
     if not notes:
         return

@@ -30,6 +30,21 @@ def find_followers(robot: Robot) -> dict[str, Follower]:
     }
 
 
+def without_source(robot: Robot) -> list[str]:
+    """Sentences about joints that mimic one that there is not, for loads that let them move by themselves."""
+    return [
+        f"joint {joint.name!r} (line {joint.element.required('mimic').line}) mimics {joint.mimic.joint!r}, which is no joint of"
+        f" this robot; {_hint(robot, joint.mimic)}"
+        for joint in robot.joints.values()
+        if joint.mimic is not None and joint.mimic.joint not in robot.joints
+    ]
+
+
+def _hint(robot: Robot, mimic: Mimic) -> str:
+    near = nearest_names(mimic.joint, list(robot.joints))
+    return f"did you mean {' or '.join(map(repr, near))}?" if near else "remove the <mimic>"
+
+
 def _resolved(robot: Robot, joint: Joint, mimic: Mimic) -> Follower:
     multiplier, offset, seen = mimic.multiplier, mimic.offset, [joint.name]
     source = _source(robot, joint, mimic)
@@ -47,9 +62,7 @@ def _resolved(robot: Robot, joint: Joint, mimic: Mimic) -> Follower:
 def _source(robot: Robot, joint: Joint, mimic: Mimic) -> Joint:
     element = joint.element.required("mimic")
     if mimic.joint not in robot.joints:
-        near = nearest_names(mimic.joint, list(robot.joints))
-        hint = f"did you mean {' or '.join(map(repr, near))}?" if near else "remove the <mimic>"
-        raise element.error(f"there is no joint named {mimic.joint!r}; {hint}")
+        raise element.error(f"there is no joint named {mimic.joint!r}; {_hint(robot, mimic)}")
     for end in (joint, robot.joints[mimic.joint]):
         if JOINT_TYPES.get(end.kind) != (1, 1):
             raise element.error(

@@ -90,7 +90,10 @@ class Element:
             return np.array(default, dtype=float)
         words = self.attributes[attribute].split()
         if len(words) != len(default):
-            raise self.error(f"{attribute}={self.attributes[attribute]!r} has {len(words)} numbers, not {len(default)}")
+            hint = "; separate them by spaces, not by commas" if "," in self.attributes[attribute] else ""
+            raise self.error(
+                f"{attribute}={self.attributes[attribute]!r} has {len(words)} numbers, not {len(default)}{hint}"
+            )
         return np.array([self._parse(attribute, word) for word in words])
 
     def content(self) -> float:
@@ -138,6 +141,19 @@ def _parse_text(content: str | bytes, source: str) -> Element:
     return _parsed(_with_prefixes(content), source)
 
 
+_OTHER_ENCODING = (
+    "its text is not UTF-8: save it as such, or name its encoding in the first line, as in"
+    """ <?xml version="1.0" encoding="iso-8859-1"?>"""
+)
+
+
+def _is_unicode(content: str | bytes) -> bool:
+    try:
+        return isinstance(content, str) or bool(content.decode())
+    except UnicodeDecodeError:
+        return False
+
+
 UNBOUND = "unbound prefix"
 _LATE_DECLARATION = rb"\A((?:\s|<!--(?:(?!-->).)*-->)+)(<\?xml\b.*?\?>)"
 _TO_ROOT = rb"\A(?:\xef\xbb\xbf)?(?:\s|<\?(?:(?!\?>).)*\?>|<!--(?:(?!-->).)*-->|<!DOCTYPE[^>]*>)*<[\w.:-]+"
@@ -177,7 +193,8 @@ def _parsed(content: str | bytes, source: str) -> Element:
             " the DOCTYPE"
         ) from None
     except ParseError as error:
-        raise URDFError(f"{source}: not well-formed XML: {error}; correct it there") from None
+        remedy = "correct it there" if _is_unicode(content) else _OTHER_ENCODING
+        raise URDFError(f"{source}: not well-formed XML: {error}; {remedy}") from None
     if root is None:
         raise URDFError(f"{source}: there is no XML element in it")
     return root

@@ -286,6 +286,8 @@ def test_parts_in_the_wrong_place_are_told():
         _problem(terminal=[limit])
     with pytest.raises(TypeError, match=r"horizon = 5.0; expected a whole number of time steps"):
         _problem(horizon=5.0)
+    with pytest.raises(ValueError, match=r"dt has shape \(4,\); give a number, or one for each of the 5 time steps"):
+        _problem(dt=[0.1] * 4)
     assert _problem(running=(cost for cost in [control_cost(3)])).terms()[0].name == "control"
 
 

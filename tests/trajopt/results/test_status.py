@@ -56,6 +56,13 @@ def test_convergence_names_the_tests_that_fired(solver):
     assert solution.history[-1].stop <= 1.0 < solution.history[-2].stop
 
 
+def test_the_precision_limit_always_tells_how_far():
+    """Also where the tolerances hold, and the scaled measure alone does not."""
+    met, open_gaps = (verdicts.precision_limit(1e-12, d, SLQOptions(), 1e-3) for d in (1e-13, 1.0))
+    assert "progress: gradient 1.0e-12, defect 1.0e-13 (scaled KKT measure 1.0e-03)" in met.message
+    assert "progress: defect 1.0e+00 > " in open_gaps.message
+
+
 @pytest.mark.parametrize("solver", SOLVERS)
 def test_unreachable_tolerance_ends_at_the_precision_limit(solver):
     unreachable = {"gradient_tolerance": 1e-30, "kkt_tolerance": 1e-30}

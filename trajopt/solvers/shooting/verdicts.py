@@ -145,13 +145,13 @@ def not_positive_definite(knot: int, o: SLQOptions) -> Status:
 
 
 def _distance(gradient: float, defect: float, o: SLQOptions) -> str:
-    """Which tolerances are not met, with numbers."""
+    """Which tolerances are not met, with numbers; both numbers where the scaled measure alone is too large."""
     parts = []
     if gradient > o.gradient_tolerance:
         parts.append(f"gradient {gradient:.1e} > {o.gradient_tolerance:.1e}")
     if defect > o.defect_tolerance:
         parts.append(f"defect {defect:.1e} > {o.defect_tolerance:.1e}")
-    return ", ".join(parts)
+    return ", ".join(parts) or f"gradient {gradient:.1e}, defect {defect:.1e}"
 
 
 # -- non-finite numbers -------------------------------------------------------------------------------------------------

@@ -52,6 +52,7 @@ CASES = {
     ),
     "external": (EXTERNAL, "line 1: entity declarations and external references are refused"),
     "ill-formed": ("<robot><link></robot>", "not well-formed XML: mismatched tag: line 1.*correct it there"),
+    "commas": (arm(inside='<origin xyz="0,0,1"/>'), "has 1 numbers, not 3; separate them by spaces"),
     "deep": ("<robot>" + "<a>" * 300 + "</a>" * 300 + "</robot>", "nested more than 200 deep"),
     "another root": ("<sdf/>", "line 1, <sdf>: the root element of a URDF is <robot>"),
     "xacro": (
@@ -239,6 +240,13 @@ def test_followers_may_be_massless():
     assert load_urdf(text, mimic="lock").nv == 1
 
 
+def test_a_joint_that_mimics_none_moves_by_itself_with_a_warning():
+    with pytest.warns(
+        URDFWarning, match=r"joint 'elbow' \(line 5\) mimics 'elbo', which is no joint.*did you mean 'elbow'"
+    ):
+        assert load_urdf(arm(inside=LIMIT + '<mimic joint="elbo"/>')).nv == 1
+
+
 def test_missing_files_suggest_their_neighbors(tmp_path):
     (tmp_path / "panda.urdf").write_text("<robot/>")
     with pytest.raises(URDFError, match=r"cannot read the URDF .*no such file. did you mean 'panda.urdf'\?"):
@@ -258,6 +266,11 @@ def test_errors_name_the_file(tmp_path):
         load_urdf(path)
     path.write_bytes(b"\xff\xfe\x00junk")
     with pytest.raises(URDFError, match="not well-formed XML"):
+        load_urdf(path)
+    path.write_bytes("<robot name='b\xe4r'/>".encode("latin-1"))
+    with pytest.raises(
+        URDFError, match="line 1, column 14; its text is not UTF-8: save it as such, or name its encoding"
+    ):
         load_urdf(path)
     path.write_bytes(b"")
     with pytest.raises(URDFError, match="no element found"):
