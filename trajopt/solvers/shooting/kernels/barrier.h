@@ -9,6 +9,10 @@ typedef struct {
     long count;
 } barrier_t;
 
+/* fmax and fmin are calls, which also order zeros; both of these keep `most` or `least` where x is no number. */
+static inline double larger(double most, double x) { return x > most ? x : most; }
+static inline double smaller(double least, double x) { return x < least ? x : least; }
+
 static double slack(const barrier_t *b, const double *us, int side, long i) { return side ? b->upper[i] - us[i] : us[i] - b->lower[i]; }
 
 static double width_of(const barrier_t *b, long i)
@@ -33,17 +37,27 @@ static void barrier_multipliers(const barrier_t *b, const double *us)
         for (long i = 0; i < b->count; i++) b->z[side * b->count + i] = b->mu / slack(b, us, side, i);
 }
 
-/* The barrier's value, infinite outside of the interior. */
+/* What a factor of a product, and the product of many, may be without a loss. */
+#define FACTOR 1e50
+#define PRODUCT_OF_FACTORS 1e200
+
+/* The barrier's value, infinite outside of the interior; logarithms of products, since these cost less. */
 static double barrier_value(const barrier_t *b, const double *us)
 {
-    double sum = 0.0;
+    double sum = 0.0, product = 1.0;
     for (int side = 0; side < 2; side++)
         for (long i = 0; i < b->count; i++) {
             const double share = slack(b, us, side, i) / width_of(b, i);
             if (!(share > 0.0)) return HUGE_VAL;
-            if (isfinite(share)) sum += log(share);
+            if (share > FACTOR || share < 1.0 / FACTOR) {
+                if (isfinite(share)) sum += log(share);
+                continue;
+            }
+            product *= share;
+            if (product < PRODUCT_OF_FACTORS && product > 1.0 / PRODUCT_OF_FACTORS) continue;
+            sum += log(product), product = 1.0;
         }
-    return -b->mu * sum;
+    return -b->mu * (sum + log(product));
 }
 
 /* Add the gradient to r, and the curvature to the diagonals of R (N, m, m). */
@@ -63,7 +77,7 @@ static double complementarity(const barrier_t *b, const double *us, double mu)
     for (int side = 0; side < 2; side++)
         for (long i = 0; i < b->count; i++) {
             const double own = slack(b, us, side, i);
-            if (isfinite(own)) most = fmax(most, fabs(b->z[side * b->count + i] * own - mu));
+            if (isfinite(own)) most = larger(most, fabs(b->z[side * b->count + i] * own - mu));
         }
     return most;
 }
@@ -75,7 +89,7 @@ static double barrier_longest(const barrier_t *b, const double *us, const double
 {
     double longest = 1.0;
     for (int side = 0; side < 2; side++)
-        for (long i = 0; i < b->count; i++) longest = fmin(longest, barrier_reach(slack(b, us, side, i), side ? -du[i] : du[i]));
+        for (long i = 0; i < b->count; i++) longest = smaller(longest, barrier_reach(slack(b, us, side, i), side ? -du[i] : du[i]));
     return longest;
 }
 
@@ -88,13 +102,13 @@ static void barrier_stepped(const barrier_t *b, const double *us, const double *
             const long at = side * b->count + i;
             const double own = slack(b, us, side, i), z = b->z[at];
             room[at] = b->mu / own - z - z / own * (side ? -du[i] : du[i]);
-            longest = fmin(longest, barrier_reach(z, room[at]));
+            longest = smaller(longest, barrier_reach(z, room[at]));
         }
     for (int side = 0; side < 2; side++)
         for (long i = 0; i < b->count; i++) {
             const long at = side * b->count + i;
             const double ahead = b->mu / slack(b, new, side, i);
-            b->z[at] = fmin(fmax(b->z[at] + longest * room[at], ahead / KAPPA_SIGMA), ahead * KAPPA_SIGMA);
+            b->z[at] = smaller(ahead * KAPPA_SIGMA, larger(ahead / KAPPA_SIGMA, b->z[at] + longest * room[at]));
         }
 }
 

@@ -183,7 +183,7 @@ static void newton_measure(newton_t *o, newton_point_t *e)
     e->gradient = largest(e->g, N * m), e->defect = largest(e->d, N * n), e->theta = l1(e->d, N * n);
     e->scaled = 0.0;
     for (long i = 0; i < N * m; i++)
-        if (o->size[i % m] > 0.0) e->scaled = fmax(e->scaled, fabs(e->g[i]) / o->size[i % m]);
+        if (o->size[i % m] > 0.0) e->scaled = larger(e->scaled, fabs(e->g[i]) / o->size[i % m]);
     e->kkt = newton_error(o, e, 0.0);
     /* what is no number in q, r, A and B is none in the costates or the gradient, and a Hessian that has none leaves no sweep convex */
     if (!(fabs(e->cost) < HUGE_VAL) || !all_finite(e->g, N * m) || !all_finite(e->lambda, (N + 1) * n) || !all_finite(e->d, N * n))
