@@ -44,7 +44,7 @@ from trajopt.solvers.shooting.search.globalization import (
     Regularization,
     SearchResult,
 )
-from trajopt.solvers.shooting.search.step_search import Attempt, StepSearch, beaten, better, phi, promised
+from trajopt.solvers.shooting.search.step_search import NO_STEP, Attempt, StepSearch, beaten, better, phi, promised
 from trajopt.stage.evaluation import Evaluator, Shooting, StageEvaluator
 from trajopt.stage.kept import Kept
 from trajopt.stage.start import starts_at_once
@@ -324,10 +324,8 @@ class ShootingLoop:
 
     def _bounds(self, at: Iterate) -> Bounds | None:
         """Bounds on du."""
-        if self.ocp.control_bounds is None:
-            return None
-        lower, upper = self.ocp.control_bounds
-        return lower - at.us, upper - at.us
+        limits = self.ocp.control_bounds
+        return None if limits is None else (limits[0] - at.us, limits[1] - at.us)
 
     def _judge(self, at: Iterate, new: Iterate | None, search: SearchResult, polished: bool) -> Status | None:
         """Adapt mu to the outcome; a status if the solve ends here."""
@@ -366,11 +364,7 @@ class ShootingLoop:
     # -- the account ----------------------------------------------------------------------------------------------------
     def _record(self, at: Iterate, attempt: Attempt | None = None) -> None:
         """Tell of an iterate and the step from it, if there was one."""
-        size, alpha, search, model, mu = 0.0, 0.0, None, self.preferred, self.regularization.mu
-        if attempt is not None:
-            search, model, mu = attempt.search, attempt.model, attempt.mu
-            size = max(float(np.abs(part).max(initial=0.0)) for part in attempt.step.linear)
-            alpha = search.alpha if attempt.new is not None else 0.0
+        none = {"regularization": self.regularization.mu, "hessian": self.preferred.name, **NO_STEP}
         self.journal.add(
             lambda: (at.xs, at.us),
             iteration=self.iteration,
@@ -378,15 +372,10 @@ class ShootingLoop:
             merit=phi(self.merit, at),
             stop=at.stop,
             gradient=at.gradient,
-            regularization=mu,
-            step_norm=alpha * size,
             defect=at.defect,
             constraint_violation=violation(at.us, self.ocp.control_bounds),
-            expected_decrease=0.0 if search is None else search.expected,
-            actual_decrease=0.0 if search is None else search.actual,
-            step_length=alpha,
-            hessian=model.name,
             kkt=self._kkt(at),
+            **(none if attempt is None else attempt.told()),
         )
 
     def _kkt(self, at: Iterate) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -45,6 +45,23 @@ class Attempt(NamedTuple):
     def spoiled(self) -> bool:
         """Whether the step was refused or short."""
         return self.new is None or (not self.polished and self.search.alpha <= SPOILED_AT)
+
+    def told(self) -> dict[str, Any]:
+        """What an iteration's record says of the step."""
+        size = max(float(np.abs(part).max(initial=0.0)) for part in self.step.linear)
+        alpha = self.search.alpha if self.new is not None else 0.0
+        return {
+            "regularization": self.mu,
+            "step_norm": alpha * size,
+            "expected_decrease": self.search.expected,
+            "actual_decrease": self.search.actual,
+            "step_length": alpha,
+            "hessian": self.model.name,
+        }
+
+
+NO_STEP = {"step_norm": 0.0, "expected_decrease": 0.0, "actual_decrease": 0.0, "step_length": 0.0}
+"""What a record says of a step where there is none."""
 
 
 def phi(merit: Merit, at: Iterate) -> float:
