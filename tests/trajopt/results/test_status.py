@@ -56,6 +56,11 @@ def test_convergence_names_the_tests_that_fired(solver):
     assert solution.history[-1].stop <= 1.0 < solution.history[-2].stop
 
 
+def test_a_large_gradient_of_an_optimum_is_explained():
+    assert "a motion that no feedback holds" in verdicts.optimal(9, 1e-9, 1e57, 0.0).message
+    assert verdicts.optimal(9, 1e-9, 1e-3, 0.0).message.endswith("gradient 1.0e-03, defect 0.0e+00.")
+
+
 def test_the_precision_limit_always_tells_how_far():
     """Also where the tolerances hold, and the scaled measure alone does not."""
     met, open_gaps = (verdicts.precision_limit(1e-12, d, SLQOptions(), 1e-3) for d in (1e-13, 1.0))
