@@ -61,7 +61,7 @@ REASONS = 5
 def sweep(config: str, overrides: tuple[str, ...], varied: tuple[str, ...], **named: Any) -> None:
     """Solve CONFIG many times with drawn values; keep all results in one dataset, and draw success and cost over them.
 
-    A study that was stopped goes on where it was.
+    A study that was stopped goes on where it was. Rows that fail are kept with their reason; exit code 1 where all of them do.
     """
     from experiments.sweep.run import with_variations
 
@@ -120,6 +120,8 @@ def _run(config: Config, **options: Any) -> None:
 
         plot_sweep(found, folder / PICTURE)
     click.echo(f"written to {folder}")
+    if not found.scalars()["success"].any():
+        raise click.exceptions.Exit(FAILED)
 
 
 def told(found: Sweep) -> Iterator[str]:

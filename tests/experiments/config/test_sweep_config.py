@@ -95,6 +95,12 @@ def test_rows_of_one_structure_are_solved_together_and_each_is_the_single_solve(
     assert together.group["solve_time"][:].min() > 0
 
 
+def test_a_study_of_which_nothing_is_solved_has_failed(config, tmp_path):
+    result = run(config, tmp_path / "out", "--n", 2, "--set", "solver.max_iterations=0", "--set", "output.plots=false")
+    assert result.exit_code == FAILED and "0 of 2 rows solved" in result.output
+    assert "written to" in result.output and len(Sweep(tmp_path / "out").scalars()) == 2
+
+
 def test_the_command_line_adds_to_the_table_and_a_saved_config_repeats_it(config, tmp_path):
     settings = with_variations(load_config(config), vary={"problem.dt": "0.05, 0.1"}, n=2, seed=None)
     assert settings.sweep.n == 2 and settings.sweep.seed == 2
