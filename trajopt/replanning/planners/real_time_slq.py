@@ -11,6 +11,11 @@
 Full steps are right while the problem changes slowly; after a jump of a goal, or with one out of reach, they may swing for ever.
 The search tries alpha = 1, 1/2, 1/4, 1/8 and 0, the plan's own feedback, all at once; shortened steps raise the regularization of
 the next sweep.
+
+Where residuals stay large, as those of a goal out of reach, their curvature outweighs what Gauss and Newton keep of the Hessian:
+steps overshoot, and gains drive the robot from its plan.  So when ENOUGH steps in a row have been shortened, Q comes from the exact
+Hessian of the cost from then on, if that is compiled: the nearest semidefinite blocks, those without negative eigenvalues (N. J.
+Higham, Linear Algebra Appl. 103, 1988).  Q as it is may leave a convex problem, too, but often one whose gains make a robot fall.
 """
 
 from __future__ import annotations
@@ -30,10 +35,12 @@ from trajopt.results.status import Status, StatusCode
 from trajopt.solvers.options import SLQOptions
 from trajopt.solvers.shooting.search.globalization import Regularization
 from trajopt.stage.evaluation import Direction, Shooting
-from trajopt.stage.numerics import numerics_for
+from trajopt.stage.numerics import Numerics, numerics_for
 from trajopt.validation.validation import refuse_constraints
 
 STEP_LENGTHS = np.array([1.0, 0.5, 0.25, 0.125, 0.0])
+ENOUGH = 2
+"""Single steps are shortened in good runs too, where the problem jumps."""
 
 
 class Motion(NamedTuple):
@@ -49,13 +56,14 @@ class Motion(NamedTuple):
 class RealTimeSLQ:
     """A :class:`~trajopt.replanning.planning.Planner`; see the module docstring.
 
-    hessian: of the cost, "gauss_newton" or "exact". regularization: the least on the diagonal of Quu. search: see the
-    module docstring. Finite bounds on controls make the response a bounded LQ problem (:mod:`trajopt.lq.bounded_lq`),
-    solved once the state is known.
+    hessian: of the cost, "gauss_newton", until steps are shortened, or "exact", without its negative eigenvalues.
+    regularization: the least on the diagonal of Quu. search: see the module docstring. Finite bounds on controls make the
+    response a bounded LQ problem (:mod:`trajopt.lq.bounded_lq`), solved once the state is known.
     """
 
     def __init__(self, hessian: str = "gauss_newton", regularization: float = 0.0, *, search: bool = True) -> None:
         self.hessian, self.least, self.search = hessian, regularization, search
+        self._may_curve, self._curved, self._shortened = False, hessian == "exact", 0
         self._regularization = Regularization.of(SLQOptions())
         self._ocp: OCP | None = None
 
@@ -67,12 +75,26 @@ class RealTimeSLQ:
     def prepare(self, ocp: OCP, warm: WarmStart) -> None:
         """See :class:`~trajopt.replanning.planning.Planner`. Raises RuntimeError before :meth:`prepare`."""
         refuse_constraints(ocp, "RealTimeSLQ")
+        if self._ocp is None and self.search and not self._curved:  # what is compiled on the way would be late
+            self._may_curve = numerics_for(ocp, "exact").evaluator.may_follow
         if self._ocp is None or not _alike(self._ocp, ocp):
-            self._evaluator, self._lq_solver = numerics_for(ocp, self.hessian)
+            self._made = dict[str, Numerics]()
         self._ocp, self._times, (self._xs, self._us) = ocp, ocp.times, warm.guess
+        self._bounds, self._policy = _finite_bounds(ocp, self._us), None
+        self._take("exact" if self._curved else "gauss_newton")
+        if self._curved:
+            lq = self._expansion.lq
+            self._expansion = self._expansion._replace(lq=lq._replace(Q=_semidefinite(lq.Q)))
+        if self._bounds is None:
+            self._policy = self._lq_solver.solve_riccati(self._expansion.lq, self.mu)
+
+    def _take(self, hessian: str) -> None:
+        """Expand about the plan, with that Hessian of the cost."""
+        assert self._ocp is not None
+        if hessian not in self._made:
+            self._made[hessian] = numerics_for(self._ocp, hessian)
+        self._taken, (self._evaluator, self._lq_solver) = hessian, self._made[hessian]
         self._expansion = self._evaluator.expand(self._xs, self._us)
-        self._bounds = _finite_bounds(ocp, self._us)
-        self._policy = None if self._bounds else self._lq_solver.solve_riccati(self._expansion.lq, self.mu)
 
     def respond(self, x0: Array) -> Solution:
         """See :class:`~trajopt.replanning.planning.Planner`. Raises RuntimeError before :meth:`prepare`."""
@@ -112,6 +134,8 @@ class RealTimeSLQ:
             tried = self._evaluator.rollout(xs, us, direction, STEP_LENGTHS, Shooting())
             best = int(np.argmin(np.where(np.isfinite(tried.cost), tried.cost, np.inf)))
         self._regularization = self._regularization.lowered() if best == 0 else self._regularization.raised()
+        self._shortened = self._shortened + 1 if best else 0
+        self._curved = self._curved or (self._may_curve and self._shortened >= ENOUGH)
         return Motion(tried.xs[best], tried.us[best], float(tried.cost[best]), float(STEP_LENGTHS[best]), 0.0)
 
     def _solution(self, motion: Motion, policy: Policy, step: LQStep) -> Solution:
@@ -129,11 +153,19 @@ class RealTimeSLQ:
             expected_decrease=unknown,
             actual_decrease=unknown,
             step_length=motion.alpha,
-            hessian=self.hessian,
+            hessian=self._taken,
         )
         xs, us = motion.xs, motion.us
         status = _verdict(policy, xs, us)
         return Solution(xs, us, policy.K, np.zeros_like(us), status, motion.cost, 1, (record,), self._times)
+
+
+def _semidefinite(Q: Array) -> Array:
+    """The nearest positive semidefinite matrices to Q (N + 1, ndx, ndx)."""
+    if not np.isfinite(Q).all():
+        return Q
+    values, vectors = np.linalg.eigh(Q)
+    return np.asarray((vectors * np.maximum(values, 0.0)[:, None, :]) @ vectors.transpose(0, 2, 1))
 
 
 def _alike(one: OCP, other: OCP) -> bool:

@@ -11,6 +11,7 @@ from textbook_systems import autonomous_pendulum
 
 import trajopt as to
 from dynamics_backends.registry import make_backend
+from problems.robots import load_robot
 from trajopt.guesses.guesses import Guess
 from trajopt.guesses.warm_start import WarmStart
 from trajopt.replanning.plan import Plan, warm_start, with_values
@@ -111,7 +112,8 @@ def test_what_was_made_for_a_problem_serves_while_only_its_state_changes(monkeyp
         moved = replace(ocp, x0=np.array([0.1 * k, 0.0]))
         planner.prepare(moved, cold(moved))
         found = planner.respond(moved.x0)
-    assert len(asked) == 1
+    # the exact Hessian is compiled beforehand, and taken once steps have been shortened
+    assert [hessian for _, hessian in asked] == ["exact", "gauss_newton", "exact"]
     np.testing.assert_array_equal(found.xs[0], moved.x0)
     for changed in (replace(moved, u_upper=[9.0]), replace(moved, terminal=()), swing()):
         before = len(asked)
@@ -145,11 +147,66 @@ def test_single_shooting_may_start_from_the_feedback():
 
 
 @pytest.mark.needs_compiler
+def far_reach(goal, weight):
+    """A compiled double pendulum, whose tip is to come to a goal."""
+    model = load_robot("double_pendulum")
+    system = to.FreeBody(model)
+    dynamics = to.SampledSystem(make_backend(system, "analytic", engine="compiled"), "rk4")
+    speed = np.array([0.0, 0.0, 1.0, 1.0])
+
+    def wanted(factor):
+        tip = to.frame_position_cost(model, system.manifold, "tip", goal, factor * weight, "goal")
+        return [tip, to.state_cost(system.manifold, np.zeros(4), 0.1 * factor * speed)]
+
+    return to.OCP.single_phase(
+        dynamics, np.zeros(4), 30, 0.02, [to.control_cost(2, weight=1e-3), *wanted(1)], wanted(10)
+    )
+
+
+@pytest.mark.parametrize(("goal", "weight"), [([2.0, 0.0, 2.0], 10.0), ([3.0, 0.0, 1.0], 100.0)])
+def test_a_goal_out_of_reach_is_approached_by_the_exact_hessian(goal, weight):
+    ocp, warm = far_reach(goal, weight), None
+    planner = RealTimeSLQ()
+    for _ in range(25):
+        planner.prepare(ocp, warm or cold(ocp))
+        found = planner.respond(ocp.x0)
+        warm = warm_start(Plan.of(found, 0.0), ocp, 0.0)
+    assert found.history[0].hessian == "exact"
+    assert found.cost == pytest.approx(
+        to.solve(ocp, solver="ddp").cost, rel=1e-9
+    )  # Gauss-Newton: 3e-3 to 1e-2 above it
+
+
+def test_a_single_shortened_step_changes_no_hessian():
+    ocp = far_reach([1.5, 0.0, -3.0], 10.0)
+    planner, used = RealTimeSLQ(), []
+    for _ in range(3):  # always from the cold plan, where steps are shortened
+        planner.prepare(ocp, cold(ocp))
+        found = planner.respond(ocp.x0)
+        used.append((found.history[0].hessian, found.history[0].step_length < 1.0))
+    assert used == [("gauss_newton", True), ("gauss_newton", True), ("exact", used[2][1])]
+
+
+def test_an_indefinite_exact_hessian_leaves_its_negative_eigenvalues_out():
+    from trajopt.stage.evaluation import StageEvaluator
+
+    ocp, warm = far_reach([0.6, 0.0, -0.6], 10.0), None  # nearer than where the tip hangs
+    guess = to.constant_guess(ocp)
+    assert np.linalg.eigvalsh(StageEvaluator(ocp, "exact").expand(*guess).lq.Q).min() < -1.0
+    planner, codes = RealTimeSLQ("exact"), set()
+    for _ in range(40):
+        planner.prepare(ocp, warm or cold(ocp))
+        found = planner.respond(ocp.x0)
+        codes.add(found.status.code)
+        warm = warm_start(Plan.of(found, 0.0), ocp, 0.0)
+    assert found.cost == pytest.approx(to.solve(ocp, solver="ddp").cost, rel=1e-9)
+    assert codes == {StatusCode.MAX_ITERATIONS}
+
+
 def test_replanning_compiles_nothing(monkeypatch):
     """New goals, states, step lengths and horizons are inputs of the stage compiled first."""
     from dynamics_backends.compiled.runtime import cache
     from dynamics_backends.systems.bodies.free_body import FreeBody
-    from problems.robots import load_robot
     from trajopt.stage.compiled import builds
 
     model = load_robot("double_pendulum")
