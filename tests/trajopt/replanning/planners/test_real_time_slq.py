@@ -187,6 +187,20 @@ def test_a_single_shortened_step_changes_no_hessian():
     assert used == [("gauss_newton", True), ("gauss_newton", True), ("exact", used[2][1])]
 
 
+def test_a_step_without_a_finite_trial_is_refused(monkeypatch):
+    from trajopt.stage.evaluation import StageEvaluator
+
+    ocp, whole = far_reach([1.5, 0.0, -3.0], 10.0), StageEvaluator.rollout
+    planner = RealTimeSLQ()
+    planner.prepare(ocp, cold(ocp))
+    monkeypatch.setattr(StageEvaluator, "rollout", lambda *a: whole(*a)._replace(cost=np.full(5, np.nan)))
+    assert planner.respond(ocp.x0).history[0].step_length == 0.0
+    assert planner.mu > 0.0
+    planner.prepare(ocp, cold(ocp))
+    monkeypatch.undo()
+    assert planner.respond(ocp.x0).history[0].hessian == "exact"
+
+
 def test_an_indefinite_exact_hessian_leaves_its_negative_eigenvalues_out():
     from trajopt.stage.evaluation import StageEvaluator
 
