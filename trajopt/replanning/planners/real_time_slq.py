@@ -34,7 +34,7 @@ from trajopt.results.solution import Solution
 from trajopt.results.status import Status, StatusCode
 from trajopt.solvers.options import SLQOptions
 from trajopt.solvers.shooting.search.globalization import Regularization
-from trajopt.stage.evaluation import Direction, Shooting
+from trajopt.stage.evaluation import Direction, Expansion, Shooting
 from trajopt.stage.numerics import Numerics, numerics_for
 from trajopt.validation.validation import refuse_constraints
 
@@ -81,20 +81,19 @@ class RealTimeSLQ:
             self._made = dict[str, Numerics]()
         self._ocp, self._times, (self._xs, self._us) = ocp, ocp.times, warm.guess
         self._bounds, self._policy = _finite_bounds(ocp, self._us), None
-        self._take("exact" if self._curved else "gauss_newton")
+        self._expansion = expansion = self._expanded("exact" if self._curved else "gauss_newton")
         if self._curved:
-            lq = self._expansion.lq
-            self._expansion = self._expansion._replace(lq=lq._replace(Q=_semidefinite(lq.Q)))
+            self._expansion = expansion._replace(lq=expansion.lq._replace(Q=_semidefinite(expansion.lq.Q)))
         if self._bounds is None:
             self._policy = self._lq_solver.solve_riccati(self._expansion.lq, self.mu)
 
-    def _take(self, hessian: str) -> None:
-        """Expand about the plan, with that Hessian of the cost."""
+    def _expanded(self, hessian: str) -> Expansion:
+        """About the plan, with that Hessian of the cost."""
         assert self._ocp is not None
         if hessian not in self._made:
             self._made[hessian] = numerics_for(self._ocp, hessian)
         self._taken, (self._evaluator, self._lq_solver) = hessian, self._made[hessian]
-        self._expansion = self._evaluator.expand(self._xs, self._us)
+        return self._evaluator.expand(self._xs, self._us)
 
     def respond(self, x0: Array) -> Solution:
         """See :class:`~trajopt.replanning.planning.Planner`. Raises RuntimeError before :meth:`prepare`."""
