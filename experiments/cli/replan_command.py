@@ -83,7 +83,7 @@ def replan(
 def _run(config: Config, realtime: bool, viewed: bool, video: str | None) -> None:
     from experiments.cli.telling import warn_of_easier
     from experiments.config.toml_text import to_toml
-    from experiments.replan.run import CONFIG_FILE, FIRST_PLAN_FILE, setup, simulate
+    from experiments.replan.run import CONFIG_FILE, FIRST_PLAN_FILE, INSTEAD_OF, setup, simulate
     from trajopt.replanning.run_log import ACCOUNT_FILE, ARRAYS_FILE
 
     folder = results_folder(config.directory, (CONFIG_FILE, FIRST_PLAN_FILE, ARRAYS_FILE, ACCOUNT_FILE))
@@ -92,6 +92,8 @@ def _run(config: Config, realtime: bool, viewed: bool, video: str | None) -> Non
     warn_of_easier(start.first)
     if not start.first.status.success:
         warn([f"the first plan has not converged: {start.first.status}"])
+    if failed := start.first.meta.get(INSTEAD_OF):
+        warn([f"the first plan is by auto, since {failed['solver']} found none: {failed['status']}"])
     live = _live(start) if viewed else None
     with _progress(config.replan.duration) as on_tick:
         log = simulate(start, on_tick, realtime=realtime, watch=live)

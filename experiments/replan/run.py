@@ -45,9 +45,11 @@ from trajopt.replanning.workers import (
     WallClock,
     Worker,
 )
+from trajopt.results.status import STOPPED, StatusCode
 from trajopt.solvers.options import COST_HESSIANS
 
 CONFIG_FILE, FIRST_PLAN_FILE = "config.toml", "first_plan.npz"
+INSTEAD_OF = "instead_of"
 SWITCH_INTERVAL = 1e-4
 """Seconds after which a thread of Python yields to another one in wall-clock runs; the default would be several ticks."""
 WARM_UP = 3
@@ -76,18 +78,35 @@ def configured_run(config: Config, plant: str | None = None) -> Config:
 
 
 def setup(config: Config, first: Solution | None = None) -> Setup:
-    """The task, and the first plan, solved to convergence by the config's solver unless it is given; from easier problems, if the
-    task has some.
+    """The task, and the first plan unless it is given: see :func:`_first_plan`.
 
     Raises ValueError for constraints that its planner does not know.
     """
     task = build_task(config)
     _require_known(config, task)
-    if first is None:
-        *easier, ocp = (_with_objects(ocp, config.replan) for ocp in (*task.easier, task.ocp))
-        last = partial(solve, ocp, options=config.solver_options, solver=config.solver_name)
-        first = over_easier(config, easier, task.guess, last)
-    return Setup(config, task, first)
+    return Setup(config, task, first or _first_plan(config, task))
+
+
+def _first_plan(config: Config, task: Task) -> Solution:
+    """The solution by the config's solver, from easier problems if the task has some; where that fails, by auto, if it does not.
+
+    The latter tells in meta["instead_of"] which solver failed, and how.
+    """
+    *easier, ocp = (_with_objects(ocp, config.replan) for ocp in (*task.easier, task.ocp))
+    last = partial(solve, ocp, options=config.solver_options, solver=config.solver_name)
+    found = over_easier(config, easier, task.guess, last)
+    if not _failed(config, found):
+        return found
+    other = solve(ocp, task.guess)
+    failed = {"solver": config.solver_name, "status": str(found.status)}
+    return replace(other, meta={**other.meta, INSTEAD_OF: failed}) if other.status.success else found
+
+
+def _failed(config: Config, found: Solution) -> bool:
+    """Whether a solver other than auto has come to an end that neither the user nor a limit of the config has set."""
+    options: Any = config.solver_options
+    limited = found.status.code is StatusCode.MAX_ITERATIONS and options.max_iterations < type(options)().max_iterations
+    return not (found.status.success or found.status.code in STOPPED or limited or config.solver_name == "auto")
 
 
 def _with_objects(ocp: OCP, settings: Settings) -> OCP:
@@ -157,11 +176,11 @@ def _loop(
     *,
     realtime: bool = False,
 ) -> ReplanningLoop:
-    config, task, s = start.config, start.task, start.config.replan
+    task, s = start.task, start.config.replan
     ocp = planned(task, s)
     return ReplanningLoop(
         horizon_of(task, s),
-        _planner(config, realtime),
+        _planner(start, realtime),
         plant,
         Plan.of(start.first, 0.0),
         s.timing,
@@ -174,7 +193,8 @@ def _loop(
     )
 
 
-def _planner(config: Config, realtime: bool) -> Planner:
+def _planner(start: Setup, realtime: bool) -> Planner:
+    config = start.config
     s, options = config.replan, config.solver_options
     planner: Planner
     if s.mode == "converge":
@@ -183,9 +203,9 @@ def _planner(config: Config, realtime: bool) -> Planner:
         planner = RealTimeSQP(options)
     else:
         hessian = getattr(options, "hessian", "gauss_newton")
-        planner = RealTimeSLQ(
-            hessian if hessian in COST_HESSIANS else "gauss_newton", s.regularization, search=s.search
-        )
+        hessian = hessian if hessian in COST_HESSIANS else "gauss_newton"
+        curved = INSTEAD_OF in start.first.meta
+        planner = RealTimeSLQ(hessian, s.regularization, search=s.search, curved=curved)
     if s.faults.fail_every:
         planner = Failing(planner, s.faults.fail_every)
     return Slowed(planner, s.faults.slow_factor) if realtime and s.faults.slow_factor > 1.0 else planner

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
+import trajopt as to
 from dynamics_backends.registry import make_backend
 from dynamics_backends.rigid_body.batched import frame_placement
 from experiments.cli.main import main
@@ -21,7 +22,9 @@ from problems.replanning.plants import plants_of
 from problems.replanning.scenario import MotionSettings, Settings, objects_of, planned
 from problems.robots import erd_names
 from problems.task import SettingsError
+from trajopt.replanning.planners.real_time_slq import RealTimeSLQ
 from trajopt.replanning.run_log import EventKind, RunLog
+from trajopt.results.status import Status, StatusCode
 
 CONFIG = """
 engine = "numpy"
@@ -103,6 +106,49 @@ def test_a_run_is_told_written_drawn_and_replayed(config, tmp_path):
     again = run("--replay", out)
     assert again.exit_code == SOLVED, again.output
     assert "is repeated exactly: 20 ticks, 10 solves" in again.output
+
+
+def _ending_with(code):
+    """solve() whose solutions by the options of a config end with a code."""
+
+    def solve(ocp, guess, *, solver="auto", options=None):
+        found = to.solve(ocp, guess, solver=solver, options=options)
+        return found if options is None else replace(found, status=Status(code, "By a test."))
+
+    return solve
+
+
+@pytest.mark.parametrize(
+    ("code", "solver", "iterations", "instead"),
+    [
+        (StatusCode.LINE_SEARCH_FAILED, "slq", 200, True),
+        (StatusCode.MAX_ITERATIONS, "slq", 200, True),
+        (StatusCode.MAX_ITERATIONS, "slq", 30, False),  # which the config asks for
+        (StatusCode.INTERRUPTED, "slq", 200, False),
+        (StatusCode.LINE_SEARCH_FAILED, "auto", 200, False),
+    ],
+)
+def test_where_the_solver_finds_no_first_plan_auto_does(monkeypatch, config, code, solver, iterations, instead):
+    monkeypatch.setattr("experiments.replan.run.solve", _ending_with(code))
+    chosen = f"solver={{name='{solver}', max_iterations={iterations}}}"
+    start = setup(load_config(config, [chosen]))
+    told = {"solver": solver, "status": f"{code}: By a test."} if instead else None
+    assert start.first.status.success is instead and start.first.meta.get("instead_of") == told
+
+
+def test_a_first_plan_by_auto_is_told_and_replayed(monkeypatch, config, tmp_path):
+    """Its file tells the replay, too, that steps of Gauss and Newton have failed."""
+    monkeypatch.setattr("experiments.replan.run.solve", _ending_with(StatusCode.LINE_SEARCH_FAILED))
+    out, curved = tmp_path / "out", []
+    planner = RealTimeSLQ.__init__
+    monkeypatch.setattr(
+        RealTimeSLQ, "__init__", lambda self, *a, **k: curved.append(k["curved"]) or planner(self, *a, **k)
+    )
+    result = run(config, "--out", out, "--set", "solver='slq'", "--set", "output.plots=false")
+    assert result.exit_code == SOLVED, result.output
+    assert "the first plan is by auto, since slq found none: line_search_failed: By a test." in result.stderr
+    assert "is repeated exactly" in run("--replay", out).output
+    assert len(curved) > 2 and all(curved)
 
 
 def test_a_replay_that_differs_is_told(config, tmp_path):

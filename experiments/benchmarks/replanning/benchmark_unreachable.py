@@ -3,8 +3,9 @@
     python -m experiments.benchmark_unreachable [--arms erd:ur5,gen3,...] [--goals 3] [--seconds 3] [--seed 0]
 
 Settings are those of problems/configs/ur5_moving_goal.toml: real-time iterations of SLQ at 100 Hz, a goal that wanders, a plant
-that is a tenth heavier than the model.  Starts are random (:mod:`experiments.benchmarks.robots.arm_goals`); the middle of its
-way lies in a random direction, BEYOND times as far from the base as the farthest of SAMPLES random configurations brings the frame.
+that is a tenth heavier than the model.  Starts are random (:mod:`experiments.benchmarks.robots.arm_goals`); the middle of the
+goal's way lies in a random direction, BEYOND times as far from the base as the farthest of SAMPLES random configurations brings
+the frame.
 Each goal is followed with the arm's torque limits, where it has them, and without.  A run is calm where no solve failed and the
 state never left its plan by more than WIDE rad, m, or their rates.
 """

@@ -16,6 +16,7 @@ Where residuals stay large, as those of a goal out of reach, their curvature out
 steps overshoot, and gains drive the robot from its plan.  So when ENOUGH steps in a row have been shortened, Q comes from the exact
 Hessian of the cost from then on, if that is compiled: the nearest semidefinite blocks, those without negative eigenvalues (N. J.
 Higham, Linear Algebra Appl. 103, 1988).  Q as it is may leave a convex problem, too, but often one whose gains make a robot fall.
+Whoever knows a problem to be of that kind, as one that Gauss and Newton's steps do not solve, has it so from the first step on.
 """
 
 from __future__ import annotations
@@ -58,11 +59,14 @@ class RealTimeSLQ:
 
     hessian: of the cost, "gauss_newton", until steps are shortened, or "exact", without its negative eigenvalues.
     regularization: the least on the diagonal of Quu. search: see the module docstring. Finite bounds on controls make the
-    response a bounded LQ problem (:mod:`trajopt.lq.bounded_lq`), solved once the state is known.
+    response a bounded LQ problem (:mod:`trajopt.lq.bounded_lq`), solved once the state is known. curved: whether the exact
+    Hessian is taken from the first step on where it is compiled.
     """
 
-    def __init__(self, hessian: str = "gauss_newton", regularization: float = 0.0, *, search: bool = True) -> None:
-        self.hessian, self.least, self.search = hessian, regularization, search
+    def __init__(
+        self, hessian: str = "gauss_newton", regularization: float = 0.0, *, search: bool = True, curved: bool = False
+    ) -> None:
+        self.hessian, self.least, self.search, self.curved = hessian, regularization, search, curved
         self._may_curve, self._curved, self._shortened = False, hessian == "exact", 0
         self._regularization = Regularization.of(SLQOptions())
         self._ocp: OCP | None = None
@@ -73,10 +77,11 @@ class RealTimeSLQ:
         return max(self.least, self._regularization.mu)
 
     def prepare(self, ocp: OCP, warm: WarmStart) -> None:
-        """See :class:`~trajopt.replanning.planning.Planner`. Raises RuntimeError before :meth:`prepare`."""
+        """See :class:`~trajopt.replanning.planning.Planner`. Raises ValueError for constraints other than bounds on controls."""
         refuse_constraints(ocp, "RealTimeSLQ")
-        if self._ocp is None and self.search and not self._curved:  # what is compiled on the way would be late
-            self._may_curve = numerics_for(ocp, "exact").evaluator.may_follow
+        if self._ocp is None and (self.search or self.curved) and not self._curved:
+            self._may_curve = numerics_for(ocp, "exact").evaluator.may_follow  # compiled on the way, it would be late
+            self._curved = self.curved and self._may_curve
         if self._ocp is None or not _alike(self._ocp, ocp):
             self._made = dict[str, Numerics]()
         self._ocp, self._times, (self._xs, self._us) = ocp, ocp.times, warm.guess

@@ -146,12 +146,11 @@ def test_single_shooting_may_start_from_the_feedback():
     np.testing.assert_allclose(found.us, plan.us + (plan.K @ off[:, :, None])[:, :, 0], atol=1e-9)
 
 
-@pytest.mark.needs_compiler
-def far_reach(goal, weight):
-    """A compiled double pendulum, whose tip is to come to a goal."""
+def far_reach(goal, weight, engine="compiled"):
+    """A double pendulum whose tip is to come to a goal."""
     model = load_robot("double_pendulum")
     system = to.FreeBody(model)
-    dynamics = to.SampledSystem(make_backend(system, "analytic", engine="compiled"), "rk4")
+    dynamics = to.SampledSystem(make_backend(system, "analytic", engine=engine), "rk4")
     speed = np.array([0.0, 0.0, 1.0, 1.0])
 
     def wanted(factor):
@@ -163,6 +162,7 @@ def far_reach(goal, weight):
     )
 
 
+@pytest.mark.needs_compiler
 @pytest.mark.parametrize(("goal", "weight"), [([2.0, 0.0, 2.0], 10.0), ([3.0, 0.0, 1.0], 100.0)])
 def test_a_goal_out_of_reach_is_approached_by_the_exact_hessian(goal, weight):
     ocp, warm = far_reach(goal, weight), None
@@ -177,6 +177,7 @@ def test_a_goal_out_of_reach_is_approached_by_the_exact_hessian(goal, weight):
     )  # Gauss-Newton: 3e-3 to 1e-2 above it
 
 
+@pytest.mark.needs_compiler
 def test_a_single_shortened_step_changes_no_hessian():
     ocp = far_reach([1.5, 0.0, -3.0], 10.0)
     planner, used = RealTimeSLQ(), []
@@ -187,6 +188,17 @@ def test_a_single_shortened_step_changes_no_hessian():
     assert used == [("gauss_newton", True), ("gauss_newton", True), ("exact", used[2][1])]
 
 
+@pytest.mark.needs_compiler
+def test_the_exact_hessian_is_taken_from_the_first_step_on_where_it_is_compiled():
+    used = []
+    for engine in ("compiled", "numpy"):
+        ocp, planner = far_reach([1.5, 0.0, -3.0], 10.0, engine), RealTimeSLQ(curved=True)
+        planner.prepare(ocp, cold(ocp))
+        used.append(planner.respond(ocp.x0).history[0].hessian)
+    assert used == ["exact", "gauss_newton"]
+
+
+@pytest.mark.needs_compiler
 def test_a_step_without_a_finite_trial_is_refused(monkeypatch):
     from trajopt.stage.evaluation import StageEvaluator
 
@@ -201,6 +213,7 @@ def test_a_step_without_a_finite_trial_is_refused(monkeypatch):
     assert planner.respond(ocp.x0).history[0].hessian == "exact"
 
 
+@pytest.mark.needs_compiler
 def test_an_indefinite_exact_hessian_leaves_its_negative_eigenvalues_out():
     from trajopt.stage.evaluation import StageEvaluator
 
