@@ -44,7 +44,7 @@ def test_each_lane_is_the_sweep_of_its_problem(limited, regularize):
     rng, lanes = np.random.default_rng(0), find_toolchain().lanes
     library = compiled_lq.abreast(STATES, CONTROLS)
     room = aligned(bound(library, "lq_abreast_room", "", ctypes.c_long)())
-    problems = [problem(rng, {1: 4, lanes - 1: 7}.get(i)) for i in range(lanes)]
+    problems = [problem(rng, {0: 4, lanes - 1: 7}.get(i)) for i in range(lanes)]
     damping = 0.3 * rng.random(lanes)
     kept, asked, found = [], (Lane * lanes)(), []
     limits = [np.sort(rng.standard_normal((2, STEPS, CONTROLS)), axis=0) for _ in range(lanes)]
@@ -68,7 +68,7 @@ def test_each_lane_is_the_sweep_of_its_problem(limited, regularize):
         first = 0 if expected.failed_at is None else expected.failed_at + 1
         np.testing.assert_allclose(found[i][0][first:], expected.K[first:], rtol=0, atol=1e-11)
         np.testing.assert_allclose(found[i][1][first:], expected.k[first:], rtol=0, atol=1e-11)
-    assert asked[1].failed == 4 and asked[lanes - 1].failed == 7
+    assert asked[0].failed == 4 and asked[lanes - 1].failed == 7
 
 
 _GIVEN = ("d", "lambda", "g", "costs", "K", "k", "dx", "du", "held_lambda", "held_g", "under")

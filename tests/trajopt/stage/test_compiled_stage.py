@@ -214,7 +214,7 @@ def lq_problem(n, m, N=12, seed=5):
     return LQProblem(A, B, d, H[:, :n, :n], q, H[:N, n:, :n], H[:N, n:, n:].copy(), r, dx0)
 
 
-SIZES = [(1, 1), (4, 1), (2, 3), (12, 6), (36, 12)]
+SIZES = [(1, 1), (4, 1), (2, 3), (11, 5), (12, 6), (14, 7), (26, 13), (36, 12)]
 each_size = pytest.mark.parametrize("size", SIZES, ids=lambda s: f"{s[0]}x{s[1]}")
 
 

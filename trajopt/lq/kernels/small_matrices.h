@@ -13,13 +13,17 @@ typedef num pack_t;
 #elif defined __GNUC__
 #ifdef __AVX512F__
 #define PACK 8
-#else
+#elif defined __AVX__
 #define PACK 4
+#else
+#define PACK 2
 #endif
 #define PACK_OF(count) __attribute__((vector_size(8 * (count)), aligned(8), may_alias))
 typedef double pack_t PACK_OF(PACK);
-typedef double pack4_t PACK_OF(4);
 typedef double pack2_t PACK_OF(2);
+#if PACK > 2
+typedef double pack4_t PACK_OF(4);
+#endif
 #define TILED _Pragma("GCC unroll 4")
 #define UNROLLED _Pragma("GCC unroll 8")
 #else
@@ -41,7 +45,11 @@ typedef double pack_t;
 #else
 #define FACTOR_STAYS(x)
 #endif
-#define TILE_PACKS (PACK == 8 ? 2 : 3)
+#if PACK == 8
+#define TILE_PACKS 2
+#else
+#define TILE_PACKS 3
+#endif
 
 /* A matrix by its entries X[i * by_row + k * by_column]: as it stands, or transposed. */
 typedef struct {
@@ -49,18 +57,20 @@ typedef struct {
     int by_row, by_column;
 } strided_t;
 
-/* r x (w packs) of C = D + X Y (D NULL: zero, or C itself); rows of C, D and Y are `stride` apart, X has b columns */
+/* r rows of w packs of C = D + X Y (D NULL: zero, or C itself), the last pack `last` columns behind the first one, which may be ones of the
+   pack before it: all is read before anything is written.  Rows of C, D and Y are `stride` apart, X has b columns. */
 #define DEFINE_TILE(name, type, wide)                                                                                                   \
     ALWAYS_INLINE void name(num *C, const num *D, strided_t X, const num *restrict Y, const int stride, const int b, const int r,       \
-                            const int w)                                                                                                \
+                            const int w, const int last)                                                                                \
     {                                                                                                                                   \
         type sum[TILE_ROWS][TILE_PACKS];                                                                                                \
         TILED for (int i = 0; i < r; i++)                                                                                               \
-            TILED for (int j = 0; j < w; j++) sum[i][j] = D ? *(const type *)(D + i * stride + j * wide) : (type){0.0};                  \
+            TILED for (int j = 0; j < w; j++)                                                                                           \
+                sum[i][j] = D ? *(const type *)(D + i * stride + (j < w - 1 ? j * wide : last)) : (type){0.0};                          \
         for (int k = 0; k < b; k++) {                                                                                                   \
             type y[TILE_PACKS];                                                                                                         \
             TILED for (int j = 0; j < w; j++) {                                                                                         \
-                y[j] = *(const type *)(Y + k * stride + j * wide);                                                                      \
+                y[j] = *(const type *)(Y + k * stride + (j < w - 1 ? j * wide : last));                                                 \
                 STAYS(y[j]);                                                                                                            \
             }                                                                                                                           \
             TILED for (int i = 0; i < r; i++) {                                                                                         \
@@ -70,34 +80,52 @@ typedef struct {
             }                                                                                                                           \
         }                                                                                                                               \
         TILED for (int i = 0; i < r; i++)                                                                                               \
-            TILED for (int j = 0; j < w; j++) *(type *)(C + i * stride + j * wide) = sum[i][j];                                         \
+            TILED for (int j = 0; j < w; j++) *(type *)(C + i * stride + (j < w - 1 ? j * wide : last)) = sum[i][j];                    \
     }
 
 DEFINE_TILE(tile, pack_t, PACK)
-#if PACK > 1 /* for the last columns */
+/* For few columns. */
+#if PACK > 4
 DEFINE_TILE(tile4, pack4_t, 4)
+#endif
+#if PACK > 2
 DEFINE_TILE(tile2, pack2_t, 2)
 #endif
 
 /* The same columns of D, where there is one. */
 #define ALONG(D, j) ((D) ? (D) + (j) : NULL)
 
-/* r rows of C = D + X Y in the columns first .. c */
+/* r rows of C = D + X Y in the columns first .. c: whole tiles, and one of what is left, in as few packs as hold that */
 ALWAYS_INLINE void row_tiles(num *C, const num *D, strided_t X, const num *restrict Y, int first, const int b, const int c, const int r)
 {
     int j = first;
-    for (; j + TILE_PACKS * PACK <= c; j += TILE_PACKS * PACK) tile(C + j, ALONG(D, j), X, Y + j, c, b, r, TILE_PACKS);
-    for (; j + PACK <= c; j += PACK) tile(C + j, ALONG(D, j), X, Y + j, c, b, r, 1);
-#if PACK > 1
-    for (; j + 4 <= c; j += 4) tile4(C + j, ALONG(D, j), X, Y + j, c, b, r, 1);
-    for (; j + 2 <= c; j += 2) tile2(C + j, ALONG(D, j), X, Y + j, c, b, r, 1);
+    for (; j + TILE_PACKS * PACK <= c; j += TILE_PACKS * PACK)
+        tile(C + j, ALONG(D, j), X, Y + j, c, b, r, TILE_PACKS, (TILE_PACKS - 1) * PACK);
+    const int left = c - j;
+#define LEFT(tile, w, wide) tile(C + j, ALONG(D, j), X, Y + j, c, b, r, w, left - (wide))
+#if TILE_PACKS == 3
+    if (left > 2 * PACK) LEFT(tile, 3, PACK);
+    else
 #endif
-    for (; j < c; j++)
+    if (left > PACK) LEFT(tile, 2, PACK);
+    else if (left == PACK) LEFT(tile, 1, PACK);
+#if PACK > 4
+    else if (left > 4) LEFT(tile4, 2, 4);
+    else if (left == 4) LEFT(tile4, 1, 4);
+#endif
+#if PACK > 2
+    else if (left == 3) LEFT(tile2, 2, 2);
+    else if (left == 2) LEFT(tile2, 1, 2);
+#endif
+#if PACK > 1
+    else if (left == 1)
         for (int i = 0; i < r; i++) {
             num s = D ? D[i * c + j] : number(0.0);
             for (int k = 0; k < b; k++) s += X.at[i * X.by_row + k * X.by_column] * Y[k * c + j];
             C[i * c + j] = s;
         }
+#endif
+#undef LEFT
 }
 
 /* C (a x c) = D + X Y for X (a x b), Y (b x c); upper: of C only what is on and above its diagonal, and some entries below */
@@ -130,14 +158,17 @@ ALWAYS_INLINE double dot(const double *x, const double *y, const int n)
     double rest = 0.0;
     int i = 0;
 #if PACK > 1 /* ever narrower, since most vectors are short */
+    pack2_t two = {0.0};
+#if PACK > 2
     pack4_t four = {0.0};
-#if PACK == 8
+#if PACK > 4
     pack_t eight = {0.0};
     for (; i + 8 <= n; i += 8) eight += *(const pack_t *)(x + i) * *(const pack_t *)(y + i);
     four = ((const pack4_t *)&eight)[0] + ((const pack4_t *)&eight)[1];
 #endif
     for (; i + 4 <= n; i += 4) four += *(const pack4_t *)(x + i) * *(const pack4_t *)(y + i);
-    pack2_t two = ((const pack2_t *)&four)[0] + ((const pack2_t *)&four)[1];
+    two = ((const pack2_t *)&four)[0] + ((const pack2_t *)&four)[1];
+#endif
     for (; i + 2 <= n; i += 2) two += *(const pack2_t *)(x + i) * *(const pack2_t *)(y + i);
     rest = two[0] + two[1];
 #endif
