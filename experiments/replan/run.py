@@ -35,7 +35,7 @@ from trajopt.replanning.planners.converging import Converging, Failing, Slowed
 from trajopt.replanning.planners.real_time_slq import RealTimeSLQ
 from trajopt.replanning.planners.real_time_sqp import RealTimeSQP
 from trajopt.replanning.planning import Planner
-from trajopt.replanning.run_log import RunLog
+from trajopt.replanning.run_log import EventKind, RunLog
 from trajopt.replanning.workers import (
     ScriptedWorker,
     SimulatedClock,
@@ -45,7 +45,7 @@ from trajopt.replanning.workers import (
     WallClock,
     Worker,
 )
-from trajopt.results.status import STOPPED, StatusCode
+from trajopt.results.status import StatusCode
 from trajopt.solvers.options import COST_HESSIANS
 
 CONFIG_FILE, FIRST_PLAN_FILE = "config.toml", "first_plan.npz"
@@ -90,23 +90,33 @@ def setup(config: Config, first: Solution | None = None) -> Setup:
 def _first_plan(config: Config, task: Task) -> Solution:
     """The solution by the config's solver, from easier problems if the task has some; where that fails, by auto, if it does not.
 
-    The latter tells in meta["instead_of"] which solver failed, and how.
+    The latter tells in meta["instead_of"] which solver failed, and how. Raises KeyboardInterrupt after Ctrl-C: with a plan that was
+    stopped on its way nothing should move.
     """
     *easier, ocp = (_with_objects(ocp, config.replan) for ocp in (*task.easier, task.ocp))
     last = partial(solve, ocp, options=config.solver_options, solver=config.solver_name)
-    found = over_easier(config, easier, task.guess, last)
+    found = _whole(over_easier(config, easier, task.guess, last))
     if not _failed(config, found):
         return found
-    other = solve(ocp, task.guess)
+    other = _whole(solve(ocp, task.guess))
     failed = {"solver": config.solver_name, "status": str(found.status)}
     return replace(other, meta={**other.meta, INSTEAD_OF: failed}) if other.status.success else found
 
 
+def _whole(found: Solution) -> Solution:
+    """A solution that Ctrl-C did not cut."""
+    if found.status.code is StatusCode.INTERRUPTED:
+        raise KeyboardInterrupt
+    return found
+
+
 def _failed(config: Config, found: Solution) -> bool:
-    """Whether a solver other than auto has come to an end that neither the user nor a limit of the config has set."""
-    options: Any = config.solver_options
-    limited = found.status.code is StatusCode.MAX_ITERATIONS and options.max_iterations < type(options)().max_iterations
-    return not (found.status.success or found.status.code in STOPPED or limited or config.solver_name == "auto")
+    """Whether a solver other than auto has come to an end that no limit of the config has set."""
+    if found.status.success or config.solver_name == "auto":
+        return False
+    options, code = config.solver_options, found.status.code
+    fewer = options.max_iterations < type(options)().max_iterations
+    return not (code is StatusCode.TIME_LIMIT or (code is StatusCode.MAX_ITERATIONS and fewer))
 
 
 def _with_objects(ocp: OCP, settings: Settings) -> OCP:
@@ -154,7 +164,9 @@ def _run(
     robot = getattr(config.problem, "robot", config.problem_name)
     plants = plants_of(start.task, s, backend_factory(config.backend), robot)
     if script is None:
-        _loop(start, plants(), SimulatedWorker(s.tick)).run(WARM_UP * max(s.tick, s.lead))
+        before = _loop(start, plants(), SimulatedWorker(s.tick)).run(WARM_UP * max(s.tick, s.lead))
+        if before.count(EventKind.INTERRUPTED):
+            raise KeyboardInterrupt
     if not realtime:
         worker: Worker = SimulatedWorker(s.tick, _charge(s)) if script is None else ScriptedWorker(script)
         with _young_objects():

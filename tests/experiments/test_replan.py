@@ -124,7 +124,7 @@ def _ending_with(code):
         (StatusCode.LINE_SEARCH_FAILED, "slq", 200, True),
         (StatusCode.MAX_ITERATIONS, "slq", 200, True),
         (StatusCode.MAX_ITERATIONS, "slq", 30, False),  # which the config asks for
-        (StatusCode.INTERRUPTED, "slq", 200, False),
+        (StatusCode.TIME_LIMIT, "slq", 200, False),
         (StatusCode.LINE_SEARCH_FAILED, "auto", 200, False),
     ],
 )
@@ -134,6 +134,33 @@ def test_where_the_solver_finds_no_first_plan_auto_does(monkeypatch, config, cod
     start = setup(load_config(config, [chosen]))
     told = {"solver": solver, "status": f"{code}: By a test."} if instead else None
     assert start.first.status.success is instead and start.first.meta.get("instead_of") == told
+
+
+def test_nothing_moves_by_a_first_plan_that_ctrl_c_has_cut(monkeypatch, config, tmp_path):
+    monkeypatch.setattr("experiments.replan.run.solve", _ending_with(StatusCode.INTERRUPTED))
+    out = tmp_path / "out"
+    result = run(config, "--out", out)
+    assert result.exit_code == FAILED and "interrupted: `trajopt replan` was not finished" in result.stderr
+    assert not list(out.iterdir())
+
+
+@pytest.mark.parametrize("looked_at", [0, 2, 5])
+def test_ctrl_c_in_the_ticks_before_a_run_ends_it_too(monkeypatch, config, tmp_path, looked_at):
+    """And in the first one of the run itself, before there is anything to keep."""
+    from trajopt.replanning.plants.sampled_plant import SampledPlant
+
+    state, seen = SampledPlant.state, []
+
+    def interrupted(plant):
+        seen.append(plant)
+        if len(seen) > looked_at:
+            raise KeyboardInterrupt
+        return state(plant)
+
+    monkeypatch.setattr(SampledPlant, "state", interrupted)
+    result = run(config, "--out", tmp_path / "out")
+    assert result.exit_code == FAILED and "interrupted: `trajopt replan` was not finished" in result.stderr
+    assert len(seen) == looked_at + 1
 
 
 def test_a_first_plan_by_auto_is_told_and_replayed(monkeypatch, config, tmp_path):

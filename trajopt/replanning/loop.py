@@ -86,7 +86,10 @@ class ReplanningLoop:
         return self._planning.plan
 
     def run(self, duration: float) -> RunLog:
-        """Run for ``duration`` seconds, or until the plant's state is beyond all measure, or Ctrl-C."""
+        """Run for ``duration`` seconds, or until the plant's state is beyond all measure, or Ctrl-C.
+
+        Raises KeyboardInterrupt where that comes before the first tick has passed; later on an event tells of it.
+        """
         try:
             for k in range(round(duration / self._tick)):
                 t = k * self._tick
@@ -99,6 +102,8 @@ class ReplanningLoop:
                     where = zip(self._objects, tick.objects, strict=True)
                     self._watch(Now(t, tick.x, self.plan, {item.name: at for item, at in where}))
         except KeyboardInterrupt:
+            if not self._account.ticks:
+                raise
             self._account.event(len(self._account.ticks) * self._tick, EventKind.INTERRUPTED, "stopped by the user")
         names = [item.name for item in self._objects]
         return self._account.log(self._tick, names, self._worker.spells(), self._planning.manifold)

@@ -181,17 +181,17 @@ ALWAYS_INLINE double dot(const double *x, const double *y, const int n)
 ALWAYS_INLINE truth cholesky(num *restrict G, const int m)
 {
     truth definite = ALL;
-    for (int j = 0; j < m; j++) {
+    UNROLLED for (int j = 0; j < m; j++) {
         num s = G[j * M_ + j];
-        for (int k = 0; k < j; k++) s -= G[j * M_ + k] * G[j * M_ + k];
+        UNROLLED for (int k = 0; k < j; k++) s -= G[j * M_ + k] * G[j * M_ + k];
         definite &= (s > 0.0) & (s <= 1e300);
         if (!ANY(definite)) break;
         s = root(s);
         G[j * M_ + j] = s;
         const num inverse = 1.0 / s;
-        for (int i = j + 1; i < m; i++) {
+        UNROLLED for (int i = j + 1; i < m; i++) {
             num t = G[i * M_ + j];
-            for (int k = 0; k < j; k++) t -= G[i * M_ + k] * G[j * M_ + k];
+            UNROLLED for (int k = 0; k < j; k++) t -= G[i * M_ + k] * G[j * M_ + k];
             G[i * M_ + j] = t * inverse;
         }
     }

@@ -246,7 +246,7 @@ def test_problems_that_ask_for_different_attempts_are_solved_alone():
     values, guess = varied(ocp, n=2)
     lower, upper = (GOAL + side * np.array([[5.0] * 4, [5.0] * 3 + [0.0]]) for side in (-1.0, 1.0))
     batch = Batch(ocp, {**values, "end.lower": lower, "end.upper": upper})
-    found = to.solve_batch(batch, guess=guess)
+    found = to.solve_batch(batch, guess=guess, threads=1)
     assert found.meta["how"] == "one after the other" and found.success.all()
     assert [s.message.split(":")[0] for s in found.status] == ["ddp", "ipm"]
     check_each(found, batch, guess, None, "auto")
@@ -254,5 +254,5 @@ def test_problems_that_ask_for_different_attempts_are_solved_alone():
 
 def test_a_limit_of_time_is_one_for_all_attempts_of_a_problem():
     values, guess = varied(ocp := swing(constrained=False))
-    found = to.solve_batch(ocp, values, guess, {"time_limit": 60.0})
+    found = to.solve_batch(ocp, values, guess, {"time_limit": 60.0}, threads=1)
     assert found.meta["how"] == "one after the other" and found.success.all()
