@@ -83,6 +83,13 @@ def solve_task(
     return replace(solution, meta={**solution.meta, "config": config.resolved(task.resolved).as_dict()})
 
 
+def uncut(solution: Solution) -> Solution:
+    """A solution that was not stopped by Ctrl-C: raises KeyboardInterrupt for what nothing is to be made of."""
+    if solution.status.code is StatusCode.INTERRUPTED:
+        raise KeyboardInterrupt
+    return solution
+
+
 def over_easier(
     config: Config,
     easier: Sequence[OCP],

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dynamics_backends.protocol import Array
-from experiments.config.build import backend_factory, build_task, over_easier
+from experiments.config.build import backend_factory, build_task, over_easier, uncut
 from experiments.config.config import Config, ConfigError, load_config
 from problems.replanning.plants import plants_of
 from problems.replanning.scenario import (
@@ -95,19 +95,12 @@ def _first_plan(config: Config, task: Task) -> Solution:
     """
     *easier, ocp = (_with_objects(ocp, config.replan) for ocp in (*task.easier, task.ocp))
     last = partial(solve, ocp, options=config.solver_options, solver=config.solver_name)
-    found = _whole(over_easier(config, easier, task.guess, last))
+    found = uncut(over_easier(config, easier, task.guess, last))
     if not _failed(config, found):
         return found
-    other = _whole(solve(ocp, task.guess))
+    other = uncut(solve(ocp, task.guess))
     failed = {"solver": config.solver_name, "status": str(found.status)}
     return replace(other, meta={**other.meta, INSTEAD_OF: failed}) if other.status.success else found
-
-
-def _whole(found: Solution) -> Solution:
-    """A solution that Ctrl-C did not cut."""
-    if found.status.code is StatusCode.INTERRUPTED:
-        raise KeyboardInterrupt
-    return found
 
 
 def _failed(config: Config, found: Solution) -> bool:
@@ -153,6 +146,13 @@ def simulate(
     return replace(log, clearances=clearances_of(start.task, log.xs, obstacles))
 
 
+def whole(log: RunLog) -> RunLog:
+    """A log of a run that Ctrl-C has not cut: raises KeyboardInterrupt for what nothing is to be made of."""
+    if log.count(EventKind.INTERRUPTED):
+        raise KeyboardInterrupt
+    return log
+
+
 def _run(
     start: Setup,
     on_tick: Callable[[float], None] | None,
@@ -164,9 +164,7 @@ def _run(
     robot = getattr(config.problem, "robot", config.problem_name)
     plants = plants_of(start.task, s, backend_factory(config.backend), robot)
     if script is None:
-        before = _loop(start, plants(), SimulatedWorker(s.tick)).run(WARM_UP * max(s.tick, s.lead))
-        if before.count(EventKind.INTERRUPTED):
-            raise KeyboardInterrupt
+        whole(_loop(start, plants(), SimulatedWorker(s.tick)).run(WARM_UP * max(s.tick, s.lead)))
     if not realtime:
         worker: Worker = SimulatedWorker(s.tick, _charge(s)) if script is None else ScriptedWorker(script)
         with _young_objects():

@@ -2,6 +2,7 @@
 
 import csv
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ from experiments.cli.main import main
 from experiments.papers import published, registry, report
 from experiments.papers.beyond import local_convergence, peer_solves, peers
 from experiments.papers.study import Comparison, Outcome, Study
+from trajopt import Status, StatusCode, solve
 
 BAD_INPUT = 2
 
@@ -39,6 +41,18 @@ def test_every_experiment_has_a_quick_run_with_data_picture_and_report(name, tmp
     text = (tmp_path / report.REPORT).read_text(encoding="utf-8")
     assert text.startswith(f"# {study.title}") and all(c.what in text and c.ours in text for c in outcome.comparisons)
     assert report.is_done(tmp_path, quick=True) and not report.is_done(tmp_path, quick=False)
+
+
+@pytest.mark.parametrize("name", ["slq-gaits", "contour-times", "solver-matrix", "lifting-convergence"])
+def test_nothing_is_reported_of_solves_that_ctrl_c_has_cut(name, monkeypatch, tmp_path):
+    def cut(*given, **named):
+        found = solve(*given, **named)
+        return replace(found, status=Status(StatusCode.INTERRUPTED, "By a test."))
+
+    monkeypatch.setattr("experiments.config.build.solve", cut)
+    with pytest.raises(KeyboardInterrupt):
+        report.conduct(registry.study(name), tmp_path, quick=True)
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_report_begins_with_what_is_worse():

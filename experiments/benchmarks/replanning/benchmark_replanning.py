@@ -32,7 +32,7 @@ import numpy as np
 import problems
 from experiments.benchmarks.tables import markdown
 from experiments.config.config import Config, load_config
-from experiments.replan.run import setup, simulate
+from experiments.replan.run import setup, simulate, whole
 from trajopt.replanning.run_log import EventKind, RunLog
 
 CONFIG = Path(problems.__file__).parent / "configs" / "irb4600_replan.toml"
@@ -109,7 +109,7 @@ def run(case: Case) -> tuple[Case, Outcome]:
     """Run a scenario; a method that cannot serve a planner says so."""
     config = scenario(case.planner, case.seed, case.obstacle, [f"backend='{case.method}'"])
     try:
-        return case, outcome(config, simulate(setup(config)))
+        return case, outcome(config, whole(simulate(setup(config))))
     except (TypeError, ValueError) as reason:
         return case, Outcome(refused=str(reason))
 
@@ -215,7 +215,7 @@ def trot() -> list[list[str]]:
     """What became of HyQ, and how often it could have planned."""
     config = load_config(CONFIG.with_name("hyq_trot_mpc.toml"))
     start = setup(config)
-    log = simulate(start)
+    log = whole(simulate(start))
     seconds = np.array([(s.respond, s.prepare) for s in log.spells])
     height, wanted = log.xs[:, 2], config.problem.height
     return [

@@ -27,7 +27,7 @@ from dynamics_backends.protocol import Array
 from experiments.benchmarks.robots.arm_goals import Arm, all_arms, load_arm, ranges, reach
 from experiments.benchmarks.tables import markdown, write_report
 from experiments.config.config import load_config
-from experiments.replan.run import setup, simulate, statistics
+from experiments.replan.run import setup, simulate, statistics, whole
 from problems.task import position_of
 from trajopt.replanning.run_log import EventKind
 
@@ -87,7 +87,7 @@ def runs_of(name: str, goals: int, seconds: float, seed: int) -> Iterator[Run]:
         goal, q0 = goal_beyond(arm, rng), reach(arm, "plain", seed, number).q0
         for limited in (True, False) if np.isfinite(arm.model.effort_limit).all() else (False,):
             start = setup(load_config(CONFIG, overrides(arm, q0, goal, limited, seconds)))
-            log = simulate(start)
+            log = whole(simulate(start))
             told = statistics(start, log)
             failed = log.count(EventKind.FAILED_SOLVE) + log.count(EventKind.PLANT_DIVERGED)
             error = told["tracking error of the state, largest [rad, m, and per s]"]
@@ -130,6 +130,9 @@ def main() -> None:
                     print(*run, "calm" if run.calm else "NOT CALM", flush=True)
         except ValueError as error:
             print(f"{name}: {error}", file=sys.stderr)
+        except KeyboardInterrupt:
+            print("interrupted: the runs that have ended are told", file=sys.stderr)
+            break
     write_report(given.out, report(runs), runs=runs)
 
 

@@ -32,7 +32,7 @@ from dynamics_backends.protocol import Array
 from experiments.benchmarks.tables import markdown
 from experiments.config.build import backend_factory
 from experiments.config.config import Config, load_config
-from experiments.replan.run import Setup, setup
+from experiments.replan.run import Setup, setup, whole
 from problems.replanning.plants import plants_of
 from problems.replanning.scenario import horizon_of, planned, sensor_of
 from trajopt.replanning.loop import Plant, ReplanningLoop
@@ -152,7 +152,7 @@ def walk(
         worker=worker,
         on_tick=_until_fallen(plant, fallen(ocp.x0[2], scene.slope)),
     )
-    return start._replace(config=config), loop.run(seconds)
+    return start._replace(config=config), whole(loop.run(seconds))
 
 
 def fallen(standing: float, slope: float) -> Callable[[Array], bool]:

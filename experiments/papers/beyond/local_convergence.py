@@ -26,7 +26,7 @@ from dynamics_backends.registry import make_backend
 from dynamics_backends.systems.bodies.free_body import FreeBody
 from dynamics_backends.systems.constraints.constraint_kinds import PointContact
 from dynamics_backends.systems.constraints.holonomic import Holonomic
-from experiments.config.build import build_task, engine_in_use
+from experiments.config.build import build_task, engine_in_use, uncut
 from experiments.config.config import Backend, load_config
 from experiments.papers.study import Comparison, Outcome
 from experiments.plots.canvas import BLUE, GREEN, ORANGE, RED, figure
@@ -152,7 +152,7 @@ def errors_of(
         errors.append(float(np.abs(warm.guess.us - best.us).max() / scale))
         if errors[-1] < FLOOR:
             break
-        solution = solve(ocp, options=once, solver=solver, warm_start=warm)
+        solution = uncut(solve(ocp, options=once, solver=solver, warm_start=warm))
         warm = WarmStart(Guess(solution.xs, solution.us), multipliers=solution.multipliers if solver == "sqp" else {})
     return errors
 
@@ -193,8 +193,8 @@ def run(quick: bool) -> Outcome:
 def _on(name: str, ocp: OCP, size: float) -> tuple[dict[str, list[float]], list[Convergence]]:
     """The errors of all solvers on a problem, and their orders."""
     limits = {"shooting": "single", "gradient_tolerance": 1e-13, "kkt_tolerance": 1e-16, "max_iterations": 300}
-    best = solve(ocp, None, limits, solver="ddp")
-    direct = solve(ocp, Guess(best.xs, best.us), {"hessian": "exact", "gradient_tolerance": 1e-11}, solver="sqp")
+    best = uncut(solve(ocp, None, limits, solver="ddp"))
+    direct = uncut(solve(ocp, Guess(best.xs, best.us), {"hessian": "exact", "gradient_tolerance": 1e-11}, solver="sqp"))
     best = replace(best, multipliers=direct.multipliers)
     found, rows = {}, []
     for label, (solver, own) in SOLVERS.items():

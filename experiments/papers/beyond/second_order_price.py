@@ -20,7 +20,7 @@ from dynamics_backends.rigid_body.derivatives.fd_second_order import FD_SECOND_O
 from dynamics_backends.rigid_body.urdf.loader import URDFWarning
 from experiments.analysis.compare import with_solver
 from experiments.analysis.timing import medians, program_call
-from experiments.config.build import build_task, make_ready, solve_task
+from experiments.config.build import build_task, make_ready, solve_task, uncut
 from experiments.config.config import load_config
 from experiments.papers.study import Outcome
 from problems.robots import load_robot
@@ -66,7 +66,7 @@ def _iterations(name: str) -> dict[str, Any]:
         seconds = []
         for _ in range(15):
             began = time.process_time()
-            solution = solve_task(config, task)
+            solution = uncut(solve_task(config, task))
             seconds.append((time.process_time() - began) / max(solution.iterations, 1))
         each[solver] = 1e6 * median(seconds)
     ratio = each["ddp"] / each["slq"]

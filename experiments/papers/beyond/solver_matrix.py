@@ -17,7 +17,7 @@ from typing import Any
 import problems
 from dynamics_backends.registry import backend_names
 from experiments.analysis.compare import with_solver
-from experiments.config.build import build_task, make_ready, solve_task
+from experiments.config.build import build_task, make_ready, solve_task, uncut
 from experiments.config.config import Config, load_config
 from experiments.papers.study import Outcome
 
@@ -64,7 +64,7 @@ def _row(problem: str, solver: str, method: str, engine: str, *, quick: bool) ->
         if not quick:
             make_ready(config, task)
         began = time.process_time()
-        s = solve_task(config, task)
+        s = uncut(solve_task(config, task))
     except (TypeError, ValueError) as reason:
         return {
             **common,

@@ -17,7 +17,7 @@ from dynamics_backends.rigid_body.geometry.scene import Body, Way
 from dynamics_backends.rigid_body.geometry.shapes import Sphere
 from experiments.config.config import load_config
 from experiments.papers.study import GIFTTHALER, Comparison, Outcome
-from experiments.replan.run import Setup, setup, simulate
+from experiments.replan.run import Setup, setup, simulate, whole
 from problems.replanning.scenario import path_of
 from trajopt.replanning.run_log import RunLog
 from trajopt.view.motion import Marks, Motion
@@ -45,7 +45,7 @@ def run(quick: bool) -> Outcome:
     """The run's path; a quick one lasts a tenth of a second, in NumPy, on three shots."""
     config = load_config(CONFIG, QUICK if quick else [])
     start = setup(config.with_engine("numpy") if quick else config)
-    log = simulate(start)
+    log = whole(simulate(start))
     at = np.linspace(0, len(log.times) - 1, PICTURES).round().astype(int)
     tool = path_of(start.task, log.xs)
     assert tool is not None  # the config names a frame

@@ -20,7 +20,7 @@ from experiments.analysis.environment import with_variable
 from experiments.config.build import make_ready
 from experiments.config.config import Config, load_config
 from experiments.papers.study import GIFTTHALER, Comparison, Outcome, times
-from experiments.replan.run import setup, simulate
+from experiments.replan.run import setup, simulate, whole
 
 SOURCE = f"{GIFTTHALER}, fig. 5"
 CONFIG = Path(problems.__file__).parent / "configs" / "irb4600_replan.toml"
@@ -83,7 +83,7 @@ def _plans(method: str, obstacle: bool, threads: int, seed: int, quick: bool, re
         first,
         *(
             {"stage": "replanning", "milliseconds": 1e3 * s.seconds, "iterations": s.iterations}
-            for s in (simulate(start).solves if replans else ())
+            for s in (whole(simulate(start)).solves if replans else ())
         ),
     ]
     return [{**common, **plan} for plan in plans]

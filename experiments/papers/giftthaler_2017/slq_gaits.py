@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import problems
-from experiments.config.build import build_task, make_ready, solve_task
+from experiments.config.build import build_task, make_ready, solve_task, uncut
 from experiments.config.config import load_config
 from experiments.papers.study import GIFTTHALER, Comparison, Outcome, times
 from trajopt.results.records import PHASES
@@ -45,7 +45,7 @@ def _rows(name: str, method: str, quick: bool) -> list[dict[str, Any]]:
     task = build_task(config)
     if not quick:
         make_ready(config, task)
-    history = solve_task(config, task).history
+    history = uncut(solve_task(config, task)).history
     return [
         {
             "task": name,

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 import problems
-from experiments.config.build import build_task, make_ready, solve_task
+from experiments.config.build import build_task, make_ready, solve_task, uncut
 from experiments.config.config import load_config
 from experiments.papers.study import KUDRUSS, Comparison, Outcome
 from trajopt.results.records import IterationRecord
@@ -80,7 +80,7 @@ def converged(load: float, method: str, quick: bool) -> Run:
         if record.iterate is not None:
             iterates.append(record.iterate())
 
-    last = solve_task(config, task, remember)
+    last = uncut(solve_task(config, task, remember))
     begun = iterates[: last.iterations]  # where each iteration began; the last record may tell of the end alone
     distances = [float(np.sqrt(((xs - last.xs) ** 2).sum() + ((us - last.us) ** 2).sum())) for xs, us in begun]
     return Run(last.status.success, [*distances, 0.0], last.cost)
