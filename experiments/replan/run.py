@@ -84,7 +84,7 @@ def setup(config: Config, first: Solution | None = None) -> Setup:
     """
     task = build_task(config)
     _require_known(config, task)
-    return Setup(config, task, first or _first_plan(config, task))
+    return Setup(config, task, _first_plan(config, task) if first is None else first)
 
 
 def _first_plan(config: Config, task: Task) -> Solution:
