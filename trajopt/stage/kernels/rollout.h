@@ -134,15 +134,19 @@ static void close_gaps(V alpha, const lanes_t *at, const lanes_t *next, const V 
 /* Keep u, the gap e and the state x after the j-th step of the parts that are not yet at their end. */
 static void keep_step(const lanes_t *at, long j, const V *u, const V *e, const V *x)
 {
-    for (int l = 0; l < at->count; l++) {
+    double unseen[NU + ND + NX], *us[LANES], *gaps[LANES], *xs[LANES];
+    for (int l = 0; l < LANES; l++) {
         const trials_t *r = at->of[l].trials;
         const long trial = at->trial[l], n = at->n[l], N = r->N;
-        if (j >= at->steps[l]) continue;
-        for (int i = 0; i < NU; i++) r->U[(trial * N + n) * NU + i] = LANE(u[i], l);
-        for (int i = 0; i < ND; i++) r->D[(trial * N + n) * ND + i] = LANE(e[i], l);
-        if (n + 1 < N && r->node[n + 1] && !r->nonlinear) continue; /* kept by the part that begins there */
-        for (int i = 0; i < NX; i++) r->X[(trial * (N + 1) + n + 1) * NX + i] = LANE(x[i], l);
+        const int kept = l < at->count && j < at->steps[l];
+        us[l] = kept ? r->U + (trial * N + n) * NU : unseen;
+        gaps[l] = kept ? r->D + (trial * N + n) * ND : unseen;
+        const int begun = n + 1 < N && r->node[n + 1] && !r->nonlinear; /* kept by the part that begins there */
+        xs[l] = kept && !begun ? r->X + (trial * (N + 1) + n + 1) * NX : unseen;
     }
+    unpack_rows(u, NU, us);
+    unpack_rows(e, ND, gaps);
+    unpack_rows(x, NX, xs);
 }
 
 /* `count` parts, at most one for each lane; those of one problem stand together. */
