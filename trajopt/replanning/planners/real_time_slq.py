@@ -137,10 +137,11 @@ class RealTimeSLQ:
             direction = Direction(dx, du, policy.K, np.zeros_like(dx[1:]))
             tried = self._evaluator.rollout(xs, us, direction, STEP_LENGTHS, Shooting())
             costs = np.where(np.isfinite(tried.cost), tried.cost, np.inf)
-        best = int(np.argmin(costs)) if np.isfinite(costs).any() else len(costs) - 1
+        refused = not np.isfinite(costs).any()
+        best = len(costs) - 1 if refused else int(np.argmin(costs))
         self._regularization = self._regularization.raised() if best else self._regularization.lowered()
-        self._shortened = ENOUGH if not np.isfinite(costs[best]) else self._shortened + 1 if best else 0
-        self._curved = self._curved or (self._may_curve and self._shortened >= ENOUGH)
+        self._shortened = self._shortened + 1 if best else 0
+        self._curved = self._curved or (self._may_curve and (refused or self._shortened >= ENOUGH))
         return Motion(tried.xs[best], tried.us[best], float(tried.cost[best]), float(STEP_LENGTHS[best]), 0.0)
 
     def _solution(self, motion: Motion, policy: Policy, step: LQStep) -> Solution:
