@@ -102,7 +102,7 @@ def _solved(
         if found is not None:
             return found
     elif _fits_lanes(batch.ocp, options):
-        from trajopt.solvers.batch.lanes import in_lanes
+        from trajopt.solvers.batch.shooting import in_lanes
 
         found = in_lanes(batch, guess, options, **common, told=told)
         return replace(found, meta={**found.meta, "how": "lanes"})
@@ -130,7 +130,7 @@ def _batch_of(ocp: OCP | Batch | Sequence[OCP], values: Mapping[str, Any] | None
 
 
 def _fits_lanes(ocp: OCP, options: Any) -> bool:
-    """Whether kernels/batch.h has all that the solver does."""
+    """Whether kernels/shooting_seats.h has all that the solver does."""
     if type(options) is not SLQOptions or ocp.constraints() or filtered(ocp, options) or not is_compiled(ocp):
         return False
     return StageEvaluator(ocp, options.hessian, "auto").compiled

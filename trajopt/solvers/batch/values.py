@@ -1,4 +1,4 @@
-"""The numbers of a batch as kernels/batch.h reads them: one row of addresses for each problem, and arrays behind them."""
+"""The numbers of a batch as kernels/shooting_seats.h reads them: one row of addresses for each problem, and arrays behind them."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ _OWN = (
     "gaps_stay_open",
 )
 ENDS = {name: 16 + i for i, name in enumerate(_OWN)}
-"""How a solve ended, beside the ends of an iteration; values of an enumeration that stands before batch.h."""
+"""How a solve ended, beside the ends of an iteration; values of an enumeration that stands before shooting_seats.h."""
 COST_CONVERGED, NOT_POSITIVE_DEFINITE = CompiledIteration.COST_CONVERGED, CompiledIteration.NOT_POSITIVE_DEFINITE
 NOT_BEGUN = -1
 RESULT = np.dtype(
     [(name, np.int64) for name in ("code", "iterations", "failed_at")]
     + [(name, float) for name in ("cost", "gradient", "defect", "kkt", "change", "seconds")]
 )
-"""result_t of batch.h."""
+"""result_t of shooting_seats.h."""
 
 
 class Rows:
@@ -79,7 +79,7 @@ class Rows:
 
 
 class Members(Rows):
-    """member_t of batch.h for each problem, and where the solutions come to be.
+    """member_t of shooting_seats.h for each problem, and where the solutions come to be.
 
     xs (n or 1, N + 1, nx), us (n or 1, N, nu): guesses. max_iterations (n,).
     """

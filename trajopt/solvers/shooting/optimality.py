@@ -57,7 +57,7 @@ def scaled_kkt(lq: LQProblem, us: Array, bounds: Bounds | None, lq_solver: LQSol
 
 def nearly_optimal(records: Sequence[IterationRecord], defect: float, o: SLQOptions) -> bool:
     """Whether the measure of an iterate with these gaps is worth a look: the iterate before had a small one, and the step that was
-    taken from it promised little of the cost.  `run` of batch.h is the twin.
+    taken from it promised little of the cost.  `run` of shooting_seats.h is the twin.
 
     Where costates blow up over an unstable horizon, the terms that the measure is relative to do too.
     """

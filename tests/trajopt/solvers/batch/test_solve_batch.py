@@ -20,7 +20,7 @@ from dynamics_backends import scalar as sm
 from dynamics_backends.rigid_body.algorithms.regressor import inertial_parameters
 from trajopt import Batch, Guess, StatusCode
 from trajopt.solvers.batch import processes
-from trajopt.solvers.batch.lanes import in_lanes
+from trajopt.solvers.batch.shooting import in_lanes
 
 pytestmark = pytest.mark.needs_compiler
 N = 9

@@ -1,9 +1,8 @@
-/* Many problems of one structure, side by side.  Before this text stand iteration.h, coroutines.h and LANES.
+/* Problems of SLQ's family in seats: iteration.h, whose calls of kernels ask for work side by side.  Before this text stand iteration.h and
+   seats.h.
 
-   A seat holds a problem and runs the one source of a solve, iteration.h, as a coroutine.  Where that asks for an expansion with its direction
-   (problems with bounds: for a Riccati sweep) or for a roll-out, the seat waits: when all seats of a group do, what most of them wait for is
-   done for one problem in each lane.  Decisions are scalar and each problem's own; problems need not be in step.  A seat whose problem has
-   ended takes the next one.  What fills the lanes by itself (an expansion alone, whose lanes hold knots) is done at once, on the group's stack.
+   Where a solve asks for an expansion with its direction (problems with bounds: for a Riccati sweep) or for a roll-out, the seat waits.  What
+   fills the lanes by itself (an expansion alone, whose lanes hold knots) is done at once, on the group's stack.
 
    How solves end, beside the ends of an iteration, is an enumeration of values.py. */
 
@@ -30,32 +29,22 @@ typedef struct {
     void (*first)(const seen_t *of, long origin, long knot, long read, const first_t *out, void *room);
 } shared_phase_t;
 
-enum { IDLE, READY, AT_ONCE, SWEEP, LOOK, ROLL }; /* what a seat waits for; ROLL + i: a roll-out of phase i */
+enum { SWEEP = ABREAST, LOOK, ROLL }; /* ROLL + i: a roll-out of phase i */
 
-typedef struct seat seat_t;
-
-struct seat {
+/* A solve, and the problem that it is of. */
+typedef struct {
     shooting_t *s;
     phase_t *phases;
-    coroutine_t coroutine;
     struct group *group;
     member_t *member;
-    long waits_for, since;
-    void (*serve)(seat_t *, void *);
-    void *asked;
-};
-
-/* Lanes that worked, and all there were, in sweeps and in roll-outs, by knots. */
-typedef struct {
-    long busy[2], all[2];
-} use_t;
+} place_t;
 
 /* Seats that take turns on one thread.  members, total, next, stop, done: shared with other groups; next and done count problems taken and
    ended, stop: set from outside.  steps: whether roll-outs read linear steps; near, solved: see status.py; asked: accept_cost_tolerance; nearly: the measure of the last iterate from which
    on that of the next is asked for, which ends a solve below kkt_tolerance. */
 typedef struct group {
-    seat_t *seats;
-    long count, phase_count;
+    turns_t turns;
+    long phase_count;
     const shared_phase_t *phases;
     final_t end;
     sweeps_t sweeps;
@@ -69,20 +58,11 @@ typedef struct group {
     const volatile long *stop;
     globalization_t start;
     double near, solved, time_limit, nearly, kkt_tolerance;
-    long asked, steps, turn;
-    use_t use;
+    long asked, steps;
 } group_t;
 
-/* Turns after which a seat is served although others wait for something else. */
-#define PATIENCE 6
-
-static __thread seat_t *now_seated;
-
-static void ask(seat_t *seat, long kind, void (*serve)(seat_t *, void *), void *asked)
-{
-    seat->waits_for = kind, seat->serve = serve, seat->asked = asked, seat->since = seat->group->turn;
-    wait_here(&seat->coroutine);
-}
+static place_t *place_of(const seat_t *seat) { return seat->own; }
+static group_t *group_of(const seat_t *seat) { return seat->turns->own; }
 
 /* -- what iteration.h calls in place of the kernels --------------------------------------------------------------------------- */
 
@@ -91,7 +71,7 @@ static long ask_riccati(const lq_problem *p, const lq_bounds *bounds, double on_
 {
     lq_lane lane = {p, bounds, to, on_state, on_control, -1};
     (void)changes;
-    ask(now_seated, SWEEP, NULL, &lane);
+    ask(SWEEP, NULL, &lane);
     return lane.failed;
 }
 
@@ -106,13 +86,13 @@ typedef struct {
 static void serve_expand(seat_t *seat, void *asked)
 {
     const expand_asked *a = asked;
-    a->phase->own.expand(a->stages, a->at, a->first, a->last, a->out, seat->group->room);
+    a->phase->own.expand(a->stages, a->at, a->first, a->last, a->out, group_of(seat)->room);
 }
 
 static void ask_expand(const stages_t *s, const point_t *at, long first, long last, const first_t *out, void *phase)
 {
     expand_asked a = {phase, s, at, first, last, out};
-    ask(now_seated, AT_ONCE, serve_expand, &a);
+    ask(AT_ONCE, serve_expand, &a);
 }
 
 typedef struct {
@@ -126,15 +106,14 @@ typedef struct {
 static void serve_roll(seat_t *seat, void *asked)
 {
     const roll_asked *a = asked;
-    a->phase->own.roll(a->stages, a->trials, a->parts, a->first, a->last, seat->group->room);
+    a->phase->own.roll(a->stages, a->trials, a->parts, a->first, a->last, group_of(seat)->room);
 }
 
 static void ask_roll(const stages_t *s, const trials_t *r, const parts_t *p, long first, long last, void *phase)
 {
-    seat_t *seat = now_seated;
     roll_asked a = {phase, s, r, p, first, last};
-    if (last - first >= LANES) ask(seat, AT_ONCE, serve_roll, &a); /* its own parts fill the lanes */
-    else ask(seat, ROLL + (a.phase - seat->group->phases), NULL, &a);
+    if (last - first >= LANES) ask(AT_ONCE, serve_roll, &a); /* its own parts fill the lanes */
+    else ask(ROLL + (a.phase - group_of(now_seated)->phases), NULL, &a);
 }
 
 typedef struct {
@@ -148,29 +127,29 @@ typedef struct {
 static void serve_end(seat_t *seat, void *asked)
 {
     const end_asked *a = asked;
-    const final_t *own = &seat->group->end;
-    if (a->out) own->expand(a->end, a->xs, a->out, seat->group->room);
-    else own->values(a->end, a->xs, a->stride, a->count, a->cost, NULL, seat->group->room);
+    const final_t *own = &group_of(seat)->end;
+    if (a->out) own->expand(a->end, a->xs, a->out, group_of(seat)->room);
+    else own->values(a->end, a->xs, a->stride, a->count, a->cost, NULL, group_of(seat)->room);
 }
 
 static void ask_end_expand(const end_t *s, const double *x, const end_first_t *out, void *room)
 {
     end_asked a = {s, x, 0, 1, NULL, out};
     (void)room;
-    ask(now_seated, AT_ONCE, serve_end, &a);
+    ask(AT_ONCE, serve_end, &a);
 }
 
 static void ask_end_values(const end_t *s, const double *xs, long stride, long count, double *cost, double *g, void *room)
 {
     end_asked a = {s, xs, stride, count, cost, NULL};
     (void)g, (void)room;
-    ask(now_seated, AT_ONCE, serve_end, &a);
+    ask(AT_ONCE, serve_end, &a);
 }
 
 static void ask_look(shooting_t *s, iterate_t *e)
 {
     (void)s;
-    ask(now_seated, LOOK, NULL, e);
+    ask(LOOK, NULL, e);
 }
 
 /* -- a solve -------------------------------------------------------------------------------------------------------------------- */
@@ -237,30 +216,30 @@ static void tell_policy(shooting_t *s, const member_t *m)
     copy(m->to_k, s->policy.k, N * m_);
 }
 
-static void solve(seat_t *seat)
+static void solve(const place_t *at)
 {
-    const group_t *g = seat->group;
-    shooting_t *s = seat->s;
-    member_t *m = seat->member;
+    const group_t *g = at->group;
+    shooting_t *s = at->s;
+    member_t *m = at->member;
     const long N = s->N, nx = s->nx, nu = s->sweeps.m;
     const double began = now();
     result_t result = {0};
-    for (long i = 0; i < g->phase_count; i++) seat->phases[i].stages = m->stages + i;
+    for (long i = 0; i < g->phase_count; i++) at->phases[i].stages = m->stages + i;
     s->end.end = m->end;
     s->lower = m->lower, s->upper = m->upper;
     s->state = g->start;
     s->at = 0, s->fresh = s->best = s->holder = NONE;
-    iterate_t *at = s->slots;
-    copy(at->xs, m->xs, (N + 1) * nx);
-    copy(at->xs, m->x0, nx);
-    copy(at->us, m->us, N * nu);
+    iterate_t *e = s->slots;
+    copy(e->xs, m->xs, (N + 1) * nx);
+    copy(e->xs, m->x0, nx);
+    copy(e->us, m->us, N * nu);
     memset(s->policy.K, 0, sizeof(double) * N * nu * s->sweeps.n);
     memset(s->policy.k, 0, sizeof(double) * N * nu);
     result.code = run(s, g, m, &result);
-    at = s->slots + s->at;
-    result.cost = at->cost, result.gradient = at->gradient, result.defect = at->defect;
-    copy(m->to_xs, at->xs, (N + 1) * nx);
-    copy(m->to_us, at->us, N * nu);
+    e = s->slots + s->at;
+    result.cost = e->cost, result.gradient = e->gradient, result.defect = e->defect;
+    copy(m->to_xs, e->xs, (N + 1) * nx);
+    copy(m->to_us, e->us, N * nu);
     if (m->to_K && result.code != NON_FINITE) tell_policy(s, m);
     result.seconds = now() - began;
     *m->result = result;
@@ -268,53 +247,34 @@ static void solve(seat_t *seat)
 }
 
 /* One problem after the other. */
-static void take_turns(void *of)
+static void solve_next(void *of)
 {
-    seat_t *seat = of;
-    group_t *g = seat->group;
+    place_t *at = place_of(of);
+    group_t *g = at->group;
     while (!*g->stop) {
         const long number = __atomic_fetch_add(g->next, 1, __ATOMIC_RELAXED);
         if (number >= g->total) break;
-        seat->member = g->members + number;
-        solve(seat);
+        at->member = g->members + number;
+        solve(at);
     }
 }
 
 /* -- turns ---------------------------------------------------------------------------------------------------------------------- */
 
-static void note(group_t *g, int of, long busy, long knots)
+/* All have bounds, or none. */
+static int sweeps_together(const void *first, const void *asked)
 {
-    g->use.busy[of] += busy * knots;
-    g->use.all[of] += LANES * knots;
+    return !((const lq_lane *)first)->bounds == !((const lq_lane *)asked)->bounds;
 }
-
-/* The seat that waits the longest: for a kind, or IDLE for anything. */
-static seat_t *oldest(const group_t *g, long kind)
-{
-    seat_t *found = NULL;
-    for (seat_t *seat = g->seats; seat < g->seats + g->count; seat++)
-        if ((kind ? seat->waits_for == kind : seat->waits_for != IDLE) && (!found || seat->since < found->since)) found = seat;
-    return found;
-}
-
-/* The next seat behind `first`, `i` places on. */
-static seat_t *behind_seat(const group_t *g, const seat_t *first, long i) { return g->seats + (first - g->seats + i) % g->count; }
 
 /* Sweeps of up to LANES seats that wait for one, from the one that waits the longest on. */
 static void serve_sweeps(group_t *g)
 {
-    const seat_t *first = oldest(g, SWEEP);
+    seat_t *seats[LANES];
     lq_lane lanes[LANES], *asked[LANES];
-    int count = 0;
-    for (long i = 0; i < g->count && count < LANES; i++) {
-        seat_t *seat = behind_seat(g, first, i);
-        if (seat->waits_for != SWEEP) continue;
-        lq_lane *own = seat->asked;
-        if (count && !own->bounds != !asked[0]->bounds) continue; /* all have bounds, or none */
-        asked[count++] = own;
-        seat->waits_for = READY;
-    }
-    note(g, 0, count, asked[0]->p->N);
+    const int count = gather(&g->turns, SWEEP, sweeps_together, seats);
+    for (int l = 0; l < count; l++) asked[l] = seats[l]->asked;
+    note_use(&g->turns, BACK, count, asked[0]->p->N);
     if (count == 1) {
         lq_lane *own = asked[0];
         own->failed = g->sweeps.riccati(own->p, own->bounds, own->on_state, own->on_control, NULL, own->to);
@@ -328,7 +288,7 @@ static void serve_sweeps(group_t *g)
 /* Those whose expansions and directions are found: the seats, what is read of their problems, and the phase that is being expanded. */
 typedef struct {
     group_t *g;
-    seat_t *seats[LANES];
+    const place_t *places[LANES];
     seen_t lanes[LANES];
     const shared_phase_t *phase;
 } looking_t;
@@ -337,14 +297,14 @@ static void expand_abreast(void *of, long i, const lq_vectors *to)
 {
     looking_t *at = of;
     group_t *g = at->g;
-    if (i == at->seats[0]->s->N) {
+    if (i == at->places[0]->s->N) {
         const end_first_t out = {to->cost, NULL, to->q, NULL, to->Q};
         g->end_first(at->lanes, i, &out, g->room);
         return;
     }
     if (!at->phase || i < at->phase->own.first || i >= at->phase->own.last) {
         for (at->phase = g->phases; i >= at->phase->own.last; at->phase++) {}
-        for (int l = 0; l < LANES; l++) at->lanes[l].stages = at->seats[l]->phases[at->phase - g->phases].stages;
+        for (int l = 0; l < LANES; l++) at->lanes[l].stages = at->places[l]->phases[at->phase - g->phases].stages;
     }
     const phase_t *own = &at->phase->own;
     const first_t out = {{NULL, to->d, to->cost, NULL}, to->A, to->B, to->q, to->r, NULL, NULL, to->Q, to->S, to->R, NULL};
@@ -355,83 +315,68 @@ static void expand_abreast(void *of, long i, const lq_vectors *to)
 static void serve_looks(group_t *g)
 {
     looking_t at = {g};
+    seat_t *seats[LANES];
     lq_direction lanes[LANES];
-    int count = 0;
-    const seat_t *first = oldest(g, LOOK);
-    for (long i = 0; i < g->count && count < LANES; i++) {
-        seat_t *seat = behind_seat(g, first, i);
-        if (seat->waits_for == LOOK) at.seats[count++] = seat, seat->waits_for = READY;
-    }
+    const int count = gather(&g->turns, LOOK, NULL, seats);
     for (int l = 0; l < LANES; l++) {
-        if (l >= count) at.seats[l] = at.seats[count - 1];
-        const seat_t *seat = at.seats[l];
+        const seat_t *seat = seats[l < count ? l : count - 1];
         const iterate_t *e = seat->asked;
-        at.lanes[l] = (seen_t){NULL, seat->s->end.end, e->xs, e->us};
-        lanes[l] = seat->s->ahead.to;
+        const shooting_t *s = place_of(seat)->s;
+        at.places[l] = place_of(seat);
+        at.lanes[l] = (seen_t){NULL, s->end.end, e->xs, e->us};
+        lanes[l] = s->ahead.to;
     }
-    const long N = at.seats[0]->s->N;
-    note(g, 0, count, N);
+    const long N = at.places[0]->s->N;
+    note_use(&g->turns, BACK, count, N);
     g->directions(lanes, N, expand_abreast, &at, g->directions_room);
-    for (int l = 0; l < count; l++) at.seats[l]->s->ahead.to = lanes[l];
+    for (int l = 0; l < count; l++) at.places[l]->s->ahead.to = lanes[l];
 }
 
-/* Roll-outs of a phase, of seats that wait for one with the same tables and gaps, up to a block of lanes or a little more. */
+/* Roll-outs of phases with the same tables and gaps. */
+static int rolls_together(const void *first, const void *asked)
+{
+    const roll_asked *a = first, *b = asked;
+    return a->trials->nonlinear == b->trials->nonlinear && a->stages->td == b->stages->td;
+}
+
+/* Roll-outs of a phase, of seats that wait for one: as many as the lanes hold, the parts of one problem side by side. */
 static void serve_rolls(group_t *g, long kind)
 {
     rolled_t of[2 * LANES];
-    const seat_t *longest = oldest(g, kind);
-    const roll_asked *first = longest->asked;
+    seat_t *seats[LANES];
+    const int asked = gather(&g->turns, kind, rolls_together, seats);
+    const roll_asked *first = seats[0]->asked;
     int count = 0;
-    for (long i = 0; i < g->count && count < LANES; i++) {
-        seat_t *seat = behind_seat(g, longest, i);
-        if (seat->waits_for != kind) continue;
-        const roll_asked *a = seat->asked;
-        const int alike = a->trials->nonlinear == first->trials->nonlinear && a->stages->td == first->stages->td;
-        if (!alike || (count && count + a->last - a->first > LANES)) continue;
+    for (int i = 0; i < asked; i++) {
+        const roll_asked *a = seats[i]->asked;
+        if (count && count + a->last - a->first > LANES) {
+            seats[i]->waits_for = kind; /* no room is left */
+            continue;
+        }
         for (long part = a->first; part < a->last; part++) of[count++] = (rolled_t){a->stages, a->trials, a->parts, part};
-        seat->waits_for = READY;
     }
-    note(g, 1, count, first->phase->own.last - first->phase->own.first);
+    note_use(&g->turns, AHEAD, count, first->phase->own.last - first->phase->own.first);
     first->phase->abreast(of, count, g->room);
 }
 
-/* What most seats wait for, unless one has waited for long. */
-static long most_wanted(const group_t *g)
+static void serve(turns_t *t, long kind)
 {
-    long best = IDLE, most = 0;
-    const seat_t *longest = oldest(g, IDLE);
-    if (longest && g->turn - longest->since > PATIENCE) return longest->waits_for;
-    for (long i = 0; i < g->count; i++) {
-        const long kind = g->seats[i].waits_for;
-        long count = 0;
-        if (kind == IDLE) continue;
-        for (long j = i; j < g->count; j++) count += g->seats[j].waits_for == kind;
-        if (count > most) most = count, best = kind;
-    }
-    return best;
-}
-
-/* Let a seat go on until it waits for others, or has no more to do. */
-static void seat_goes_on(seat_t *seat)
-{
-    do {
-        if (seat->waits_for == AT_ONCE) seat->serve(seat, seat->asked);
-        seat->waits_for = READY;
-        now_seated = seat;
-        go_on(&seat->coroutine);
-        if (seat->coroutine.ended) seat->waits_for = IDLE;
-    } while (seat->waits_for == AT_ONCE);
+    if (kind == SWEEP) serve_sweeps(t->own);
+    else if (kind == LOOK) serve_looks(t->own);
+    else serve_rolls(t->own, kind);
 }
 
 /* Solve problems until there are none left, or until `stop` is set. */
 EXPORT void batch_run(group_t *g)
 {
-    for (seat_t *seat = g->seats; seat < g->seats + g->count; seat++) {
-        shooting_t *s = seat->s;
-        s->phases = seat->phases;
+    for (long j = 0; j < g->turns.count; j++) {
+        place_t *at = place_of(g->turns.seats + j);
+        shooting_t *s = at->s;
+        at->group = g;
+        s->phases = at->phases;
         for (long i = 0; i < g->phase_count; i++) {
-            seat->phases[i] = g->phases[i].own;
-            seat->phases[i].expand = ask_expand, seat->phases[i].roll = ask_roll, seat->phases[i].room = (void *)(g->phases + i);
+            at->phases[i] = g->phases[i].own;
+            at->phases[i].expand = ask_expand, at->phases[i].roll = ask_roll, at->phases[i].room = (void *)(g->phases + i);
         }
         s->end.expand = ask_end_expand, s->end.values = ask_end_values;
         s->sweeps = g->sweeps;
@@ -439,27 +384,10 @@ EXPORT void batch_run(group_t *g)
         s->ahead.look = ask_look, s->ahead.nearly = g->nearly;
         if (!g->steps) s->ahead.to.dx = s->ahead.to.du = NULL;
         s->quiet = 1;
-        seat->group = g, seat->waits_for = READY;
-        begin_coroutine(&seat->coroutine, take_turns, seat);
     }
-    while (1) {
-        for (seat_t *seat = g->seats; seat < g->seats + g->count; seat++)
-            if (seat->waits_for == READY) seat_goes_on(seat);
-        const long kind = most_wanted(g);
-        if (kind == IDLE) break;
-        g->turn++;
-        if (kind == SWEEP) serve_sweeps(g);
-        else if (kind == LOOK) serve_looks(g);
-        else serve_rolls(g, kind);
-    }
+    g->turns.own = g, g->turns.serve = serve;
+    take_turns(&g->turns, solve_next);
 }
 
-/* Make seat i ready, with its problem's memory, its phases and its stack. */
-EXPORT void batch_seat(seat_t *seats, long i, shooting_t *s, phase_t *phases, char *stack, long size)
-{
-    seat_t *seat = seats + i;
-    seat->s = s, seat->phases = phases, seat->coroutine.stack = stack, seat->coroutine.size = size;
-}
-
-/* The sizes of seat_t, group_t and result_t. */
-EXPORT long batch_size(int of) { return of == 0 ? sizeof(seat_t) : of == 1 ? sizeof(group_t) : sizeof(result_t); }
+/* The sizes of place_t, group_t and result_t. */
+EXPORT long batch_size(int of) { return of == 0 ? sizeof(place_t) : of == 1 ? sizeof(group_t) : sizeof(result_t); }

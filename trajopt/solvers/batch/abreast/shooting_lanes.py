@@ -1,4 +1,4 @@
-"""A batch solved in lanes: kernels/batch.h, whose seats hold problems and whose groups of seats run on threads.
+"""A batch by SLQ's family in lanes: kernels/shooting_seats.h, whose groups of seats run on threads.
 
 Nothing of Python runs inside; the calling thread waits, and sets ``stop`` on Ctrl-C.
 """
@@ -9,24 +9,16 @@ import ctypes
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
-from importlib.resources import files
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from dynamics_backends.compiled.interface.libraries import (
-    address,
-    aligned,
-    bound,
-    default_threads,
-    find_toolchain,
-    load,
-    struct_of,
-)
+from dynamics_backends.compiled.interface.libraries import address, aligned, bound, struct_of
 from dynamics_backends.protocol import Array
 from trajopt.lq.compiled_lq import CompiledLQ, abreast
 from trajopt.problem.ocp import OCP
 from trajopt.results.status import NEAR, SOLVED
+from trajopt.solvers.batch.abreast.seats import Seats, TurnsData, Use, how_many, used, with_seats
 from trajopt.solvers.batch.threads import wait_for
 from trajopt.solvers.batch.values import ENDS, RESULT, Members
 from trajopt.solvers.options import SLQOptions
@@ -38,46 +30,28 @@ from trajopt.stage.compiled.compiled_end import CompiledEnd
 from trajopt.stage.compiled.compiled_stages import CompiledStages
 from trajopt.stage.evaluation import Shooting, StageEvaluator
 
-SEATS = 2
-"""Seats of a group for each lane: with more seats than lanes, those that wait for the same fill the lanes."""
-ABREAST = 2
+SIDE_BY_SIDE = 2
 """Step lengths that one problem of many tries side by side."""
-STACK = 1 << 18
-"""Bytes of a coroutine's stack: kernels run on the thread's."""
-MEMORY = 1 << 30
-"""Bytes that the seats of all groups may take; large problems on many processors get fewer seats."""
-_LINE = 8
 
 _Group = struct_of(
     "group_t",
-    "seats count:l phase_count:l phases end_expand end_values end end_room n:l m:l riccati adjoint stationarity finite rollout "
+    "seats count:l turn:l serve own busy_back:l busy_ahead:l all_back:l all_ahead:l "
+    "phase_count:l phases end_expand end_values end end_room n:l m:l riccati adjoint stationarity finite rollout "
     "riccati_abreast directions end_first room sweep_room directions_room members total:l next done stop penalty:d mu:d delta:d "
-    "drift_gap:d idle:l drift:l near:d solved:d time_limit:d nearly:d kkt_tolerance:d asked:l steps:l turn:l "
-    "busy_sweeps:l busy_rolls:l all_sweeps:l all_rolls:l",
+    "drift_gap:d idle:l drift:l near:d solved:d time_limit:d nearly:d kkt_tolerance:d asked:l steps:l",
 )
+_Place = struct_of("place_t", "s phases group member")
 _SharedPhase = struct_of("shared_phase_t", "first:l last:l read:l expand roll stages room abreast first_abreast")
-
-
-class Use(NamedTuple):
-    """How a batch was solved: threads, seats of all, and the share of lanes at work in sweeps and in roll-outs."""
-
-    threads: int
-    seats: int
-    sweeps: float
-    rollouts: float
 
 
 @lru_cache(maxsize=1)
 def library() -> ctypes.CDLL:
     """The functions of a batch, compiled or from the cache."""
-    folder = files("trajopt.solvers.batch") / "kernels"
     ends = f"enum {{ {', '.join(f'{name.upper()} = {value}' for name, value in ENDS.items())} }};"
-    texts = [source(), ends, *((folder / name).read_text() for name in ("coroutines.h", "batch.h"))]
-    found = load("\n".join(["#undef _FORTIFY_SOURCE", *texts]))  # which takes a jump between stacks for a mistake
-    own = ctypes.sizeof(_Group), RESULT.itemsize
+    found = with_seats(f"{source()}\n{ends}", ("shooting_seats.h",))
     size = bound(found, "batch_size", "i", ctypes.c_long)
-    if own != (size(1), size(2)):
-        raise RuntimeError("batch.h and abreast.py disagree about their structs")
+    if [ctypes.sizeof(_Place), ctypes.sizeof(_Group), RESULT.itemsize] != [size(i) for i in range(3)]:
+        raise RuntimeError("shooting_seats.h and shooting_lanes.py disagree about their structs")
     return found
 
 
@@ -100,7 +74,7 @@ class Lanes:
     def iteration(self) -> CompiledIteration:
         """Memory for one problem, and the struct that describes it."""
         return CompiledIteration(
-            self.ocp, self.evaluator, self.lq_solver, self.options, self.shooting, ABREAST, shared=True
+            self.ocp, self.evaluator, self.lq_solver, self.options, self.shooting, SIDE_BY_SIDE, shared=True
         )
 
     @property
@@ -117,10 +91,7 @@ class Lanes:
 
     def run(self, members: Members, threads: int | None, told: Callable[[int], None] | None) -> Use:
         """Solve the members; their arrays are filled. told: called with the number of problems that have ended."""
-        total = members.count
-        lanes, groups = find_toolchain().lanes, min(threads or default_threads(), total)
-        room = (MEMORY // groups - self._bytes_shared) // self._bytes
-        seats = max(1, min(SEATS * lanes, -(-total // groups), room))
+        groups, seats = how_many(members.count, threads, self._bytes, self._bytes_shared)
         shared = np.zeros(3, np.int64)  # next, done, stop
         parts = [_Part(self, members, shared, seats) for _ in range(groups)]
         run = bound(library(), "batch_run", "p")
@@ -130,30 +101,26 @@ class Lanes:
         finally:
             for part in parts:
                 part.close()
-        busy, all_ = (sum(getattr(p.group, f"{of}_sweeps") for p in parts) for of in ("busy", "all"))
-        rolled, all_rolled = (sum(getattr(p.group, f"{of}_rolls") for p in parts) for of in ("busy", "all"))
-        return Use(groups, groups * seats, busy / max(all_, 1), rolled / max(all_rolled, 1))
+        return used([part.group for part in parts], seats)
 
 
 class _Part:
     """A group of seats with its memory."""
 
     def __init__(self, lanes: Lanes, members: Members, shared: Array, seats: int) -> None:
-        code = library()
-        size = bound(code, "batch_size", "i", ctypes.c_long)(0)
         phases = len(lanes.stages)
-        self._seats, self._own_phases = aligned(-(-seats * size // _LINE)), (PhaseData * (phases * seats))()
-        self._stacks = np.empty(seats * STACK, np.uint8)
+        self._own_phases = (PhaseData * (phases * seats))()
         self._iterations = [lanes.iteration() for _ in range(seats)]
-        take_seat = bound(code, "batch_seat", "plpppl")
-        for i, iteration in enumerate(self._iterations):
-            own = ctypes.addressof(self._own_phases) + i * phases * ctypes.sizeof(PhaseData)
-            stack = self._stacks.ctypes.data + i * STACK
-            take_seat(address(self._seats), i, ctypes.addressof(iteration.data), own, stack, STACK)
-        self.group = self._group(lanes, members, shared, seats)
+        size = phases * ctypes.sizeof(PhaseData)
+        at = [ctypes.addressof(self._own_phases) + i * size for i in range(seats)]
+        own = [_Place(ctypes.addressof(o.data), p) for o, p in zip(self._iterations, at, strict=True)]
+        self._places = (_Place * seats)(*own)
+        first = ctypes.addressof(self._places)
+        self._seats = Seats(library(), [first + i * ctypes.sizeof(_Place) for i in range(seats)])
+        self.group = self._group(lanes, members, shared)
         self.address = ctypes.addressof(self.group)
 
-    def _group(self, lanes: Lanes, members: Members, shared: Array, seats: int) -> Any:
+    def _group(self, lanes: Lanes, members: Members, shared: Array) -> Any:
         sweep = abreast(lanes.ocp.manifold.ndx, lanes.ocp.nu)
         libraries = [*(s.library for s in lanes.stages), lanes.end.library]
         self._room = aligned(max(own.rooms.doubles for own in libraries))
@@ -171,7 +138,8 @@ class _Part:
         start = Regularization.of(o)
         at = [address(shared) + 8 * i for i in range(3)]
         return _Group(
-            *(address(self._seats), seats, len(lanes.stages), ctypes.addressof(self._phases)),
+            *(getattr(self._seats.data, name) for name, *_ in TurnsData._fields_),
+            *(len(lanes.stages), ctypes.addressof(self._phases)),
             *(getattr(end, name) for name, *_ in FinalData._fields_),
             *(getattr(sweeps, name) for name, *_ in SweepsData._fields_),
             *map(code_of, (sweep.lq_riccati_abreast, sweep.lq_directions, lanes.end.library.end_first_abreast)),
@@ -179,7 +147,7 @@ class _Part:
             *(members.address, members.count, *at),
             *(o.penalty, start.mu, start.delta, 0.0, 0, 0),
             *(NEAR, SOLVED, o.time_limit or 0.0, NEARLY * o.kkt_tolerance, o.kkt_tolerance),
-            *(o.accept_cost_tolerance, lanes.linear_steps, 0, 0, 0, 0, 0),
+            *(o.accept_cost_tolerance, lanes.linear_steps),
         )
 
     def close(self) -> None:

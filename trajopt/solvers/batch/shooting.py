@@ -11,7 +11,7 @@ import numpy as np
 
 from dynamics_backends.protocol import Array
 from trajopt.results.status import Status
-from trajopt.solvers.batch.abreast import Lanes
+from trajopt.solvers.batch.abreast.shooting_lanes import Lanes
 from trajopt.solvers.batch.batch import Batch
 from trajopt.solvers.batch.second_starts import firsts_of, with_seconds
 from trajopt.solvers.batch.solution import BatchSolution

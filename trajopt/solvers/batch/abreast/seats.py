@@ -1,0 +1,87 @@
+"""The memory of seats that take turns on a thread: kernels/seats.h."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from functools import lru_cache
+from importlib.resources import files
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dynamics_backends.compiled.interface.libraries import (
+    address,
+    aligned,
+    bound,
+    default_threads,
+    find_toolchain,
+    load,
+    struct_of,
+)
+
+SEATS = 2
+"""Seats of a group for each lane: with more seats than lanes, those that wait for the same fill the lanes."""
+STACK = 1 << 18
+"""Bytes of a coroutine's stack: kernels run on the thread's."""
+MEMORY = 1 << 30
+"""Bytes that the seats of all groups may take; large problems on many processors get fewer seats."""
+_LINE = 8
+
+TurnsData = struct_of("turns_t", "seats count:l turn:l serve own busy_back:l busy_ahead:l all_back:l all_ahead:l")
+
+
+class Use(NamedTuple):
+    """How a batch was solved: threads, seats of all, and the share of lanes at work in sweeps and in roll-outs."""
+
+    threads: int
+    seats: int
+    sweeps: float
+    rollouts: float
+
+
+def with_seats(text: str, kernels: Sequence[str]) -> ctypes.CDLL:
+    """The library of a solver's text and of those that seat its problems, compiled or from the cache."""
+    lanes = f"#ifndef LANES\n#define LANES {find_toolchain().lanes}\n#endif"
+    return load(
+        "\n".join(["#undef _FORTIFY_SOURCE", text, lanes, *map(_kernel, ("coroutines.h", "seats.h", *kernels))])
+    )
+
+
+@lru_cache(maxsize=8)
+def _kernel(name: str) -> str:
+    return (files("trajopt.solvers.batch") / "kernels" / name).read_text()
+
+
+def how_many(total: int, threads: int | None, own: int, shared: int) -> tuple[int, int]:
+    """Groups, one on a thread, and seats of each for ``total`` problems; own, shared: bytes of a seat, and of a group."""
+    groups = min(threads or default_threads(), total)
+    room = (MEMORY // groups - shared) // own
+    return groups, max(1, min(SEATS * find_toolchain().lanes, -(-total // groups), room))
+
+
+class Seats:
+    """Seats of one thread, and the turns that they take (``data``).
+
+    code: the library of a solver. places: addresses of what it knows of each seat.
+    """
+
+    def __init__(self, code: ctypes.CDLL, places: Sequence[int]) -> None:
+        size = bound(code, "seats_size", "i", ctypes.c_long)
+        if size(1) != ctypes.sizeof(TurnsData):
+            raise RuntimeError("seats.h and seats.py disagree about their structs")
+        count = len(places)
+        self._seats, self._stacks = aligned(-(-count * size(0) // _LINE)), np.empty(count * STACK, np.uint8)
+        put = bound(code, "seats_place", "plppl")
+        for i, place in enumerate(places):
+            put(address(self._seats), i, place, self._stacks.ctypes.data + i * STACK, STACK)
+        self.data = TurnsData(address(self._seats), count)
+
+
+def used(turns: Sequence[Any], seats: int) -> Use:
+    """The account of groups of so many seats, of the TurnsData of each."""
+    shares = []
+    for of in ("back", "ahead"):
+        busy, every = (sum(getattr(t, f"{name}_{of}") for t in turns) for name in ("busy", "all"))
+        shares.append(busy / max(every, 1))
+    return Use(len(turns), len(turns) * seats, *shares)
