@@ -61,15 +61,15 @@ def source(ndx: int, nu: int) -> str:
 
 @lru_cache(maxsize=16)
 def abreast(ndx: int, nu: int) -> ctypes.CDLL:
-    """The sweeps with one problem in each lane: lq_riccati_abreast of kernels/riccati.h, lq_directions of kernels/directions.h."""
+    """The sweeps with one problem in each lane: of kernels/riccati.h, directions.h and attempts.h."""
     head = [
         template("lanes/prelude.h"),
         template("lanes/rows.h"),
         f"#define ABREAST\n#define NDX {ndx}\n#define NU {nu}",
     ]
     with _loading:
-        last = (files("trajopt.lq") / "kernels" / "directions.h").read_text()
-        return load("\n".join([*head, lq_source(left_out=("definite_shift.h",)), last]))
+        last = [(files("trajopt.lq") / "kernels" / name).read_text() for name in ("directions.h", "attempts.h")]
+        return load("\n".join([*head, lq_source(left_out=("definite_shift.h",)), *last]))
 
 
 def at_once(ndx: int, nu: int) -> bool:

@@ -19,6 +19,7 @@ import numpy as np
 
 from dynamics_backends import scalar as sm
 from dynamics_backends.manifold import so3_log
+from dynamics_backends.rigid_body.algorithms.seen_poses import pose_of
 from dynamics_backends.rigid_body.model.model import Frame, Model
 from dynamics_backends.rigid_body.passes.drivers import run
 from dynamics_backends.rigid_body.passes.field_access import row
@@ -49,7 +50,9 @@ def _pose(program: Program, model: Model, frame: int | str, arguments: dict[str,
     zero = 0.0 * q[0]
     f = model.frames[model.frame_id(frame) if isinstance(frame, str) else frame]
     local = constant_pose(f)
-    pose = row(fields["X"], f.body) @ local if f.body >= 0 else local
+    pose = pose_of(model, q, fields, f.body) @ local if f.body >= 0 and program is PLACEMENT else None
+    if pose is None:
+        pose = row(fields["X"], f.body) @ local if f.body >= 0 else local
     return _Posed(pose.components(), base_origin(model, q, f.body), fields, f.body, zero)
 
 
@@ -87,7 +90,7 @@ def frame_position(model: Model, q: Rows, frame: int | str) -> Rows:
 def point_positions(model: Model, q: Rows, points: Sequence[tuple[int, Sequence[float]]]) -> list[Rows]:
     """World positions (3, N) [m] of points of bodies, (body, coordinates (3) in its internal frame), from one recursion."""
     fields, zero = run(PLACEMENT, model, {"q": at_base(model, q)}), 0.0 * q[0]
-    poses = {body: row(fields["X"], body).components() for body, _ in points}
+    poses = {body: pose_of(model, q, fields, body).components() for body, _ in points}
     return [_rows([poses[b].point(Vec(*map(float, at))) + base_origin(model, q, b)], zero) for b, at in points]
 
 

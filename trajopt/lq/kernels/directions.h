@@ -44,17 +44,17 @@ static void hold_end(held_t *h, const num *q, int own)
 }
 
 /* The gradient at a knot from the costates behind it, and the costates without what the feedback adds. */
-ALWAYS_INLINE void hold(held_t *h, const kept_t *p, const num *q, const num *r, int own)
+ALWAYS_INLINE void hold(held_t *h, const num *A, const num *B, const num *q, const num *r, int own)
 {
     const num *behind = h->lambda[!own];
     num terms[M_], far[N_];
     for (int b = 0; b < N_; b++) far[b] = size_of(behind[b]);
     for (int a = 0; a < M_; a++) terms[a] = size_of(r[a]);
     for (int b = 0; b < N_; b++)
-        for (int a = 0; a < M_; a++) terms[a] += far[b] * size_of(p->B[b * M_ + a]);
+        for (int a = 0; a < M_; a++) terms[a] += far[b] * size_of(B[b * M_ + a]);
     for (int a = 0; a < M_; a++) h->size[a] = CHOSEN(terms[a] <= h->size[a], h->size[a], terms[a]);
-    SUM_PRODUCT(h->g, r, behind, p->B, 1, N_, M_);
-    SUM_PRODUCT(h->lambda[own], q, behind, p->A, 1, N_, N_);
+    SUM_PRODUCT(h->g, r, behind, B, 1, N_, M_);
+    SUM_PRODUCT(h->lambda[own], q, behind, A, 1, N_, N_);
     for (int a = 0; a < M_; a++) {
         const num entry = size_of(h->g[a]);
         h->most[a] = CHOSEN(entry <= h->most[a], h->most[a], entry);
@@ -127,12 +127,12 @@ EXPORT void lq_directions(lq_direction *lane, long N, void (*expand)(void *of, l
         SUM_PRODUCT(w->lambda[own], w->Vx[own], w->lambda[next], p->A, 1, N_, N_);
         SCATTER(w->g, g, M_)
         SCATTER(w->lambda[own], lambda, N_)
-        hold(&w->held, p, w->Vx[own], w->r, own);
+        hold(&w->held, p->A, p->B, w->Vx[own], w->r, own);
         if (under) {
             const double *rows[LANES];
             for (int l = 0; l < LANES; l++) rows[l] = (lane[l].under ? lane[l].under : under) + i * M_ * N_;
             pack_rows(rows, M_ * N_, w->K);
-            hold(&w->under, p, w->Vx[own], w->r, own);
+            hold(&w->under, p->A, p->B, w->Vx[own], w->r, own);
             PRODUCT(w->under.lambda[own], w->under.g, w->K, 1, M_, N_, 1);
             SCATTER_ASKED(w->under.g, held_g, M_)
             SCATTER_ASKED(w->under.lambda[own], held_lambda, N_)

@@ -45,6 +45,30 @@ typedef struct {
     double change, slope, defect, kkt, kkt_under;
 } lq_direction;
 
+#define MOST_SHARES 3
+
+/* One of several problems of which steps of Newton's method are attempted side by side, see lq_attempts.  delta: added to the diagonals of Q and R.
+   asked: which shares, as bits.  under (N, m, n): the gains under which costates are found, NULL for those without curvature, which are asked for then.  K (N, m, n), k (N, m): where
+   gains go, by the number of their share; dx (N + 1, n), du (N, m): where the step of the first share goes that leaves a convex problem.
+
+   finite: whether cost, gaps, costates and gradient are; convex: the shares that do, as bits; share: the number of the first one, or -1.
+   cost, defect and theta (largest entry and l1 norm of the gaps), costate (largest entry); gradient and scaled: its largest entry, as it is and by
+   the size of its terms, see stationarity of lq.py; slope: of the cost along the step. */
+typedef struct {
+    double delta;
+    long asked;
+    const double *under;
+    double *K[MOST_SHARES], *k[MOST_SHARES], *dx, *du;
+    long finite, convex, share;
+    double cost, defect, theta, costate, gradient, scaled, slope;
+} lq_attempt;
+
+/* What is attempted: shares of the curvature (MOST_SHARES, falling from 1 to 0), and which of them for some problem, as bits. */
+typedef struct {
+    const double *shares;
+    long asked;
+} lq_asked;
+
 /* The blocks of a knot, of several problems: vectors with one problem in each lane. */
 typedef struct {
     void *A, *B, *d, *Q, *q, *S, *R, *r, *cost;

@@ -1,6 +1,8 @@
-"""A batch by Newton's loop, that of DDP: kernels/newton_loop.h, whose solves run one after the other on each thread.
+"""A batch by Newton's loop, that of DDP: kernels/newton_loop.h, with one problem in each lane.
 
-Nothing of Python runs inside a solve; lanes hold the knots of a problem.
+Few problems, and those with bounds on the controls, are solved one after the other on each thread, with the knots of a problem in
+the lanes: a barrier's parameter falls between the measure of a point and the step from it, which lanes find in one way over the
+knots.  Nothing of Python runs inside a solve.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from trajopt.lq.compiled_lq import CompiledLQ
 from trajopt.problem.ocp import OCP
 from trajopt.results.solution import Solution
 from trajopt.results.status import Status, StatusCode
+from trajopt.solvers.batch.abreast.newton_lanes import NewtonLanes
 from trajopt.solvers.batch.batch import Batch
 from trajopt.solvers.batch.second_starts import firsts_of, with_seconds
 from trajopt.solvers.batch.solution import BatchSolution
@@ -30,6 +33,7 @@ from trajopt.solvers.shooting.newton.compiled_newton import CompiledNewton, libr
 from trajopt.solvers.shooting.newton.newton_ends import Blamed, End, Ended, to_blame, verdict
 from trajopt.solvers.shooting.newton.newton_memory import RESULT
 from trajopt.solvers.shooting.restart import restarted
+from trajopt.stage.compiled.newton_abreast import newton_libraries
 from trajopt.stage.numerics import numerics_for
 
 
@@ -57,32 +61,45 @@ def in_newton(
 ) -> BatchSolution:
     """Solve a batch; guess: xs (n or 1, N + 1, nx), us (n or 1, N, nu)."""
     began, members = time.perf_counter(), _Members(batch, guess, options, gains)
-    run = bound(library(), "newton_run", "p")
-    lq, evaluators = CompiledLQ(batch[0].manifold.ndx, batch[0].nu), (members.plain, members.exact)
+    lq = CompiledLQ(batch[0].manifold.ndx, batch[0].nu)
+    how = (
+        _in_lanes(members, options, threads, told) if members.libraries else _whole(members, options, lq, threads, told)
+    )
+    r = members.results
+    status = tuple(members.status(i, options, lq) for i in range(len(batch)))
+    arrays = members.xs, members.us, r["cost"].copy(), r["iterations"].copy()
+    meta: dict[str, Any] = {**how, "solve_times": r["seconds"].tolist()}
+    meta["seconds"] = time.perf_counter() - began
+    found = BatchSolution(*arrays, status, batch.times(), members.K, members.k, meta)
+    return found if NOT_BEGUN in r["code"] else _second_starts(batch, guess, options, found, r["defect"], told)
+
+
+def _in_lanes(
+    members: _Members, options: DDPOptions, threads: int | None, told: Callable[[int], None] | None
+) -> dict[str, Any]:
+    """Solve the members, one in each lane; what did the work."""
+    lanes = NewtonLanes(members.batch[0], options, members.plain, members.exact, members.libraries or [])
+    return {"how": "lanes", "lanes": lanes.run(members.rows, threads, told)._asdict()}
+
+
+def _whole(
+    members: _Members, options: DDPOptions, lq: CompiledLQ, threads: int | None, told: Callable[[int], None] | None
+) -> dict[str, Any]:
+    """Solve the members one after the other on each thread; what did the work."""
     workers: list[CompiledNewton] = []
 
     def worker(shared: Array) -> CompiledNewton:
-        made = CompiledNewton(batch[0], *evaluators, lq, options, shared, own_rooms=True)
-        made.data.members, made.data.total = address(members.rows), len(batch)
+        made = CompiledNewton(members.batch[0], members.plain, members.exact, lq, options, shared, own_rooms=True)
+        made.data.members, made.data.total = address(members.rows), members.count
         workers.append(made)
         return made
 
     try:
-        shared = run_on_threads(run, worker, len(batch), threads, told)
+        shared = run_on_threads(bound(library(), "newton_run", "p"), worker, members.count, threads, told)
     finally:
         for made in workers:
             made.close()
-    r = members.results
-    status = tuple(members.status(i, options, lq) for i in range(len(batch)))
-    arrays = members.xs, members.us, r["cost"].copy(), r["iterations"].copy()
-    meta: dict[str, Any] = {
-        "how": shared.how,
-        "lanes": lanes_at_work(shared.threads, members.plain.stages[:-1]),
-        "solve_times": r["seconds"].tolist(),
-    }
-    meta["seconds"] = time.perf_counter() - began
-    found = BatchSolution(*arrays, status, batch.times(), members.K, members.k, meta)
-    return found if NOT_BEGUN in r["code"] else _second_starts(batch, guess, options, found, r["defect"], told)
+    return {"how": shared.how, "lanes": lanes_at_work(shared.threads, members.plain.stages[:-1])}
 
 
 def _second_starts(
@@ -133,11 +150,14 @@ class _Members(Rows):
         self.results = np.zeros(n, RESULT)
         self.results["code"], self.results["cost"] = NOT_BEGUN, np.nan
         own: Any = [self.exact.stages[:-1], self.plain.stages[:-1]]
-        data = [[s.data for s in stages] for stages in own] + [[s.curved_data for s in own[0]]]
+        bounds = batch.bounds() or (None, None)
+        alone = bounds[0] is not None or n < self.plain.stages[0].library.lanes
+        self.libraries = None if alone else newton_libraries(ocp, own[0])
+        curved = zip(own[0], self.libraries or [s.curved for s in own[0]], strict=True)
+        data = [[s.data for s in stages] for stages in own] + [[s.data_in(library) for s, library in curved]]
         phases = [np.stack([self.stages(batch, i, d) for i, d in enumerate(of)], axis=1) for of in data]
         evaluators: Any = self.exact, self.plain
         ends = [np.stack(self.end(batch, e.stages[-1]), axis=1) for e in evaluators]
-        bounds = batch.bounds() or (None, None)
         columns = [*phases, *ends, batch.x0(), *guess, *bounds, self.xs, self.us, self.K, self.k, self.results]
         self.rows = self.table(columns)
 

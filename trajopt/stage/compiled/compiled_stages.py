@@ -90,6 +90,10 @@ class CompiledStages:
         theta_of(plain.terms, len(t), theta)
         constraint_theta(plain.constraints, len(t), path)
 
+    def data_in(self, library: Library) -> ctypes.Structure:
+        """stages_t for another library of the same phase."""
+        return self._at(library, 0)
+
     def _at(self, library: Library, first: int) -> ctypes.Structure:
         """stages_t from a knot on."""
         if (library, first) not in self._from_knot:

@@ -26,8 +26,11 @@ from dynamics_backends.compiled.interface.sources import (
 from dynamics_backends.protocol import unwrapped
 from trajopt.stage.source.stage_source import StageShape, stage_source
 
-ALONE, ROLLED, CURVED = ("first",), ("first", "rollout"), ("first", "second")
-"""The parts of a library: for values and first derivatives alone, with roll-outs, with second derivatives."""
+ALONE, ROLLED, CURVED, NEWTON = ("first",), ("first", "rollout"), ("first", "second"), ("newton",)
+"""The parts of a library: for values and first derivatives alone, with roll-outs, with second derivatives; and for Newton's loop
+with problems side by side."""
+_SECOND = {"second", "newton"}
+"""Parts that take second derivatives."""
 
 
 StagesData = struct_of("stages_t", "ti td substeps:l t dt p theta pg")
@@ -58,12 +61,19 @@ class Library:
             self.rollout = bound(found, "stage_rollout", "ppp ll p")
             self.rollout_abreast = bound(found, "stage_rollout_abreast", "plp")
             self.first_abreast = bound(found, "stage_first_abreast", "p lll pp")
+            self.terms_abreast = bound(found, "stage_terms_abreast", "p lll pp")
             self.end_first_abreast = bound(found, "end_first_abreast", "pl pp")
         elif "first" in shape.parts:
             self.values = bound(found, "stage_values", "pp ll pp")
             self.on_groups = not backend.map.manifold.is_vector_space
             if self.on_groups:
                 self.moved, self.carried = found.stage_moved, found.stage_carried
+        if "newton" in shape.parts:
+            self.newton_abreast = bound(found, "stage_newton_abreast", "p lll ppp")
+            self.tried_abreast = bound(found, "stage_tried_abreast", "p ll p")
+            self.end_first_abreast = bound(found, "end_first_abreast", "pl pp")
+            self.end_tried_abreast = bound(found, "end_tried_abreast", "pl p")
+            self._newton_room = bound(found, "newton_room", "pl", ctypes.c_long)
         self.rooms = Rooms(int(bound(found, "stage_room", "p", ctypes.c_long)(head)) * self.lanes)
         if "second" in shape.parts:
             self.second = bound(found, "stage_second", "pp ll pp")
@@ -73,6 +83,10 @@ class Library:
             self._second_rooms: dict[int, Rooms] = {}
             if "first" in shape.parts:
                 self.end_second = bound(found, "end_second", "ppd ppp")
+
+    def newton_doubles(self, substeps: int) -> int:
+        """Doubles of the workspace of problems side by side."""
+        return int(self._newton_room(address(self.tables[0][0]), substeps)) * self.lanes
 
     def second_rooms(self, substeps: int) -> Rooms:
         """Workspaces of the second derivatives."""
@@ -93,5 +107,5 @@ def source_of(backend: Any, shape: StageShape) -> str:
     """The C text of a library. Raises TooLong, TraceError."""
     sizes = dict(shape.parameters)
     dynamics = dynamics_source(backend, sizes)
-    second = contracted_source(backend.map, sizes) if "second" in shape.parts else None
+    second = contracted_source(backend.map, sizes) if _SECOND.intersection(shape.parts) else None
     return "\n".join([templates(), stage_source(dynamics, unwrapped(backend.map), shape, second).source])

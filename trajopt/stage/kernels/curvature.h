@@ -275,39 +275,24 @@ static void backward(ctx_t c, int substeps, V t, V h, const substep_t *restrict 
     }
 }
 
-/* a->H, the Hessian of lam' (x_next (-) node) + phi' forces for a->lam and the phi of c.  kept: the substeps by forward() at the same
-   point; NULL: they are found first, in `own`. */
-static void contract(ctx_t c, start_t at, const V *node, const substep_t *kept, substep_t *restrict own, curvature_t *restrict a)
+/* f, its derivatives and the Hessian of lam' x_next of a step AT_ONE_POINT, through which f is seen as it is. */
+static void contracted_once(ctx_t c, start_t at, const V *lam, contracted_t *to)
 {
-    const int substeps = at.substeps;
-    const V h = STEP_LENGTH(at.dt) / (double)substeps;
-    memset(a->H, 0, sizeof a->H);
-#if STAGES == 1 && !defined LIE
-    if (substeps == 1) { /* f is seen through nothing */
-        V slope[1][ND];
-        stage_multipliers(h, a->lam, slope);
-        inputs_t own;
-        inputs_at(&own, at.u, at.p, NULL, SHARE(0) * h);
-        dynamics_contracted(c, at.x, own.u, at.t, own.p, slope[0], into(&a->at));
-        for (int i = 0; i < ND; i++)
-            for (int j = i; j < ND; j++) a->H[i * NW + j] = a->at.xx[i * ND + j];
-        for (int j = 0; j < MU; j++) {
-            for (int i = 0; i < ND; i++) a->H[i * NW + ND + j] = a->at.ux[j * ND + i];
-            for (int i = 0; i <= j; i++) a->H[(ND + i) * NW + ND + j] = a->at.uu[i * ME + j];
-        }
-        return;
-    }
-#endif
+    const V h = STEP_LENGTH(at.dt);
+    V slope[STAGES][ND];
+    inputs_t own;
+    stage_multipliers(h, lam, slope);
+    inputs_at(&own, at.u, at.p, NULL, SHARE(0) * h);
+    dynamics_contracted(c, at.x, own.u, at.t, own.p, slope[0], into(to));
+}
+
+/* a->H, which is 0, gets the Hessian of lam' (x_next (-) node) + phi' forces for a->lam and the phi of c; behind forward() to a->x, a->G and
+   a->columns. */
+static void contract_back(ctx_t c, start_t at, const V *node, const substep_t *b, curvature_t *restrict a)
+{
+    const V h = STEP_LENGTH(at.dt) / (double)at.substeps;
     memcpy(a->u, at.u, sizeof(V) * MU);
     memcpy(a->p, at.p, sizeof(V) * NP);
-    if (kept) {
-        const substep_t *last = kept + substeps - 1;
-        memcpy(a->G, last->G, sizeof a->G);
-        columns_of(last, h, substeps == 1, a->G, a->columns);
-        manifold_integrate(last->stage[0].at, last->delta, a->x);
-    } else {
-        forward(c, at, own, a->x, a->G, a->columns);
-    }
 #ifdef LIE
     V d[ND], inverse[LIE_ROOM], bend[LIE_ROOM], lam[ND];
     manifold_difference(node, a->x, d);
@@ -319,5 +304,35 @@ static void contract(ctx_t c, start_t at, const V *node, const substep_t *kept, 
 #else
     (void)node;
 #endif
-    backward(c, substeps, at.t, h, kept ? kept : own, a);
+    backward(c, at.substeps, at.t, h, b, a);
+}
+
+/* a->H, the Hessian of lam' (x_next (-) node) + phi' forces for a->lam and the phi of c.  kept: the substeps by forward() at the same
+   point; NULL: they are found first, in `own`. */
+static void contract(ctx_t c, start_t at, const V *node, const substep_t *kept, substep_t *restrict own, curvature_t *restrict a)
+{
+    const int substeps = at.substeps;
+    const V h = STEP_LENGTH(at.dt) / (double)substeps;
+    memset(a->H, 0, sizeof a->H);
+#if AT_ONE_POINT
+    if (substeps == 1) {
+        contracted_once(c, at, a->lam, &a->at);
+        for (int i = 0; i < ND; i++)
+            for (int j = i; j < ND; j++) a->H[i * NW + j] = a->at.xx[i * ND + j];
+        for (int j = 0; j < MU; j++) {
+            for (int i = 0; i < ND; i++) a->H[i * NW + ND + j] = a->at.ux[j * ND + i];
+            for (int i = 0; i <= j; i++) a->H[(ND + i) * NW + ND + j] = a->at.uu[i * ME + j];
+        }
+        return;
+    }
+#endif
+    if (kept) {
+        const substep_t *last = kept + substeps - 1;
+        memcpy(a->G, last->G, sizeof a->G);
+        columns_of(last, h, substeps == 1, a->G, a->columns);
+        manifold_integrate(last->stage[0].at, last->delta, a->x);
+    } else {
+        forward(c, at, own, a->x, a->G, a->columns);
+    }
+    contract_back(c, at, node, kept ? kept : own, a);
 }

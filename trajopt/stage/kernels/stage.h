@@ -4,7 +4,8 @@
 
    derivatives in the tangent spaces at x and at the node.  The twin of trajopt/stage/numpy_stages.py.
 
-   Before this text stand stage_types.h, step.h with what it asks for; FIRST or SECOND or both, for what is wanted, and with SECOND curvature.h;
+   Before this text stand stage_types.h, step.h with what it asks for; FIRST or SECOND or both, for what is wanted, and with SECOND, or where
+   problems side by side are to have second derivatives, CURVATURE and curvature.h;
    FORCES_ROOM, the numbers of the forces of constraints and of their derivatives that running terms read, 0 for none; FORCES_BENT, of
    how many forces running_expand gives multipliers phi in place of (phi' forces)_xx, 0 for none: only with SECOND;
    NU >= MU (controls of the problem), NP (dynamics parameters); NT and NTT (weights and parameters of running and terminal terms), at most
@@ -97,6 +98,45 @@ static void add_forces_bend(ctx_t c, knot_t *restrict k)
 #endif
 }
 
+/* The columns of G are carried to the tangent space at the node. */
+static void carry_sensitivities(knot_t *restrict k)
+{
+#ifdef LIE
+    V carry[LIE_ROOM];
+    manifold_dexp_inv(k->d, carry);
+    blocks_times(carry, k->G, NW);
+#else
+    (void)k;
+#endif
+}
+
+/* A (ND x ND) and B (ND x NU) */
+ALWAYS_INLINE void state_sensitivities(const knot_t *restrict k, V *restrict A)
+{
+    for (int i = 0; i < ND; i++)
+        for (int j = 0; j < ND; j++) A[i * ND + j] = k->G[i * NW + j];
+}
+
+ALWAYS_INLINE void control_sensitivities(const knot_t *restrict k, V *restrict B)
+{
+    for (int i = 0; i < ND; i++)
+        for (int j = 0; j < NU; j++) B[i * NU + j] = j < MU ? k->G[i * NW + ND + j] : ZERO;
+}
+
+#ifdef CURVATURE
+/* The upper triangle of H (NW x NW) as blocks. */
+static void blocks_of(const V *H, hessian_t *restrict out)
+{
+    for (int i = 0; i < ND; i++)
+        for (int j = i; j < ND; j++) out->xx[i * ND + j] = out->xx[j * ND + i] = H[i * NW + j];
+    for (int i = 0; i < NU; i++)
+        for (int j = 0; j < ND; j++) out->ux[i * ND + j] = i < MU ? H[j * NW + ND + i] : ZERO;
+    for (int i = 0; i < NU; i++)
+        for (int j = i; j < NU; j++) out->uu[i * NU + j] = out->uu[j * NU + i] = j < MU ? H[(ND + i) * NW + ND + j] : ZERO;
+}
+
+#endif
+
 #ifdef FIRST
 #ifndef ROLLOUT /* which gives values, too */
 EXPORT void stage_values(const stages_t *s, const point_t *at, long first, long last, const values_t *out, V *room)
@@ -152,31 +192,6 @@ EXPORT void stage_carried(const double *dx, double alpha, long count, double *la
 }
 #endif
 #endif
-
-/* The columns of G are carried to the tangent space at the node. */
-static void carry_sensitivities(knot_t *restrict k)
-{
-#ifdef LIE
-    V carry[LIE_ROOM];
-    manifold_dexp_inv(k->d, carry);
-    blocks_times(carry, k->G, NW);
-#else
-    (void)k;
-#endif
-}
-
-/* A (ND x ND) and B (ND x NU) */
-ALWAYS_INLINE void state_sensitivities(const knot_t *restrict k, V *restrict A)
-{
-    for (int i = 0; i < ND; i++)
-        for (int j = 0; j < ND; j++) A[i * ND + j] = k->G[i * NW + j];
-}
-
-ALWAYS_INLINE void control_sensitivities(const knot_t *restrict k, V *restrict B)
-{
-    for (int i = 0; i < ND; i++)
-        for (int j = 0; j < NU; j++) B[i * NU + j] = j < MU ? k->G[i * NW + ND + j] : ZERO;
-}
 
 static void store_sensitivities(knot_t *restrict k, int count, long n, const first_t *out)
 {
@@ -249,28 +264,17 @@ typedef struct {
     double *xx, *ux, *uu;
 } second_t;
 
-EXPORT long stage_kept(void) { return sizeof(substep_t) / sizeof(V); }
-
-EXPORT long stage_second_room(const int *head, long substeps)
-{
-    return stage_room(head) + (sizeof(curvature_t) + substeps * sizeof(substep_t)) / sizeof(V);
-}
-
 /* to += factor from */
 static void add_scaled(double factor, const V *from, V *restrict to, int count)
 {
     for (int i = 0; i < count; i++) to[i] += factor * from[i];
 }
 
-/* The upper triangle of H (NW x NW) as blocks. */
-static void blocks_of(const V *H, hessian_t *restrict out)
+EXPORT long stage_kept(void) { return sizeof(substep_t) / sizeof(V); }
+
+EXPORT long stage_second_room(const int *head, long substeps)
 {
-    for (int i = 0; i < ND; i++)
-        for (int j = i; j < ND; j++) out->xx[i * ND + j] = out->xx[j * ND + i] = H[i * NW + j];
-    for (int i = 0; i < NU; i++)
-        for (int j = 0; j < ND; j++) out->ux[i * ND + j] = i < MU ? H[j * NW + ND + i] : ZERO;
-    for (int i = 0; i < NU; i++)
-        for (int j = i; j < NU; j++) out->uu[i * NU + j] = out->uu[j * NU + i] = j < MU ? H[(ND + i) * NW + ND + j] : ZERO;
+    return stage_room(head) + (sizeof(curvature_t) + substeps * sizeof(substep_t)) / sizeof(V);
 }
 
 EXPORT void stage_second(const stages_t *s, const point_t *at, long first, long last, const second_t *out, V *room)

@@ -66,3 +66,12 @@ typedef struct {
     const parts_t *parts;
     long part;
 } rolled_t;
+
+/* A step of length alpha along (dx, du) that is tried for one of several problems side by side: where its trajectory X, U and the gaps D go, and its cost, to
+   which that of a phase, or of the end, is added. */
+typedef struct {
+    const stages_t *stages;
+    const end_t *end;
+    const double *xs, *us, *dx, *du;
+    double alpha, *X, *U, *D, *cost;
+} tried_t;

@@ -382,6 +382,28 @@ static V lanes_of(const double *values, int count)
     return r;
 }
 
+/* Whether a step of one substep is x + increment with f and its derivatives at one point, in a vector space. */
+#if STAGES == 1 && !defined LIE
+#define AT_ONE_POINT 1
+#else
+#define AT_ONE_POINT 0
+#endif
+
+/* G of such a step from fx and fu. */
+static void sensitivities_at_once(V h, const V *restrict fx, const V *restrict fu, V *restrict G)
+{
+    V K[ND * NW];
+    for (int i = 0; i < ND - NF; i++)
+        for (int j = 0; j < NW; j++) K[i * NW + j] = splat(j == NF + i);
+    for (int i = 0; i < NF; i++) {
+        V *row = K + (ND - NF + i) * NW;
+        for (int j = 0; j < ND; j++) row[j] = fx[i * ND + j];
+        for (int j = 0; j < MU; j++) row[ND + j] = fu[i * ME + j];
+    }
+    increments(h, K, G, NW);
+    for (int i = 0; i < ND; i++) G[i * NW + i] += 1.0;
+}
+
 /* x_next and its derivative G (ND x NW) in (x, u), chained over the substeps */
 static void linearize(ctx_t c, start_t at, V *restrict x, V *restrict G)
 {
@@ -394,6 +416,10 @@ static void linearize(ctx_t c, start_t at, V *restrict x, V *restrict G)
         increment(c, from, at.u, at.t + (double)s * h, h, at.p, stage, delta);
         c.forces = NULL;
         manifold_integrate(from, delta, x);
+        if (AT_ONE_POINT && at.substeps == 1) {
+            sensitivities_at_once(h, stage->fx, stage->fu, G);
+            return;
+        }
 #ifdef LIE
         V transport[LIE_ROOM], dexp[LIE_ROOM];
         T = transport, E = dexp;

@@ -33,7 +33,8 @@ class StageShape(NamedTuple):
 
     scheme: of the time step, or JUMP. parameters: names and sizes of those of the dynamics. nu: controls of the problem.
     running, terminal: the cost terms; path, final: the constraints. hessian: of the cost, "gauss_newton" or "exact".
-    parts: of the functions: "first" (values and first order), "second", "rollout", which needs "first".
+    parts: of the functions: "first" (values and first order), "second", "rollout", which needs "first"; or "newton" alone, what
+    Newton's loop asks for of several problems side by side.
     """
 
     scheme: str
@@ -67,7 +68,7 @@ def stage_source(
         *_motion(dynamics, map.manifold, second),
         *(part.source for part in traced),
         kernel_text("stage.h"),
-        *(_rollout() if "rollout" in shape.parts else []),
+        *_more(shape.parts),
     ]
     lengths = traced.running.theta, traced.terminal.theta
     return StageSource("\n".join(text), *lengths, f"({room}) + {terms_room}", traced.running.forces)
@@ -130,13 +131,18 @@ def _motion(dynamics: DynamicsSource, manifold: Manifold, second: DynamicsSource
     step = [kernel_text("stage_types.h"), kernel_text("step.h")]
     if second is None:
         return [*first, *step]
-    return [*first, second.source, manifold_source.curvature_source(manifold), *step, kernel_text("curvature.h")]
+    curvature = ["#define CURVATURE", kernel_text("curvature.h")]
+    return [*first, second.source, manifold_source.curvature_source(manifold), *step, *curvature]
 
 
-def _rollout() -> list[str]:
-    return [template("lanes/rows.h"), kernel_text("rollout.h"), kernel_text("first_abreast.h")]
+def _more(parts: Sequence[str]) -> list[str]:
+    """What stands behind stage.h for some of the parts."""
+    more = [name for part in parts for name in _MORE.get(part, ())]
+    return [template("lanes/rows.h"), *map(kernel_text, more)] if more else []
 
 
+_MORE = {"rollout": ("rollout.h", "abreast.h", "first_abreast.h"), "newton": ("abreast.h", "newton_abreast.h")}
+"""What stands behind stage.h and rows.h for some of the parts."""
 _SUM_OF_NUMBERS = re.compile(r"[\d+() ]+")
 LEAST_ROOM = 256
 """Weights and parameters that there is always room for, so that most edits of terms change nothing but the terms' own code."""

@@ -26,6 +26,7 @@ from dynamics_backends.compiled.interface.sources import (
 )
 from dynamics_backends.manifold import Manifold
 from dynamics_backends.protocol import Array, HasPartials, Map
+from dynamics_backends.rigid_body.algorithms.seen_poses import watching
 from dynamics_backends.symbols import ca
 from trajopt.problem.constraints import Constraint
 from trajopt.problem.terms import CostTerm
@@ -141,21 +142,43 @@ def _sum_of(terms, manifold, x, u, t, theta, scale, hessian, inner):
         if inner.serves(residual):
             total += inner.add(residual, p, scale * weight)
             continue
-        if hessian == "gauss_newton" and isinstance(residual, HasPartials):
-            r, J = own_partials(residual, x, u, t, p, manifold.ndx)
-        else:
-            r = symbolic_value(residual, moved[: residual.manifold.nx], u[: residual.nu], t, p)
-            J = ca.jacobian(r, w)
-        value = 0.5 * scale * ca.dot(weight, r * r)
+        exact = hessian == "exact"
+        r, J, H = _derivatives(residual, scale * weight, (x, moved, u, t, p), w, manifold, exact=exact)
         JW = J.T * ca.repmat((scale * weight).T, n, 1)
-        total += value
+        total += 0.5 * scale * ca.dot(weight, r * r)
         gradient += ca.mtimes(JW, r)
-        curvature += ca.mtimes(JW, J) if hessian == "gauss_newton" else _hessian(residual, value, w)
+        curvature += H if exact else ca.mtimes(JW, J)
     curvature = ca.triu2symm(ca.triu(curvature))  # half of it is computed
     sums = [total, gradient, curvature]
     if manifold.is_vector_space:
         return sums
     return ca.substitute(sums, [dx], [ca.SX.zeros(manifold.ndx)])
+
+
+def _derivatives(residual, weight, at, w, manifold, *, exact):
+    """A residual at (x, moved, u, t, p), its derivatives in w, and the Hessian of sum 1/2 weight r^2, None unless that is exact.
+
+    In vector spaces the poses of bodies that it reads are variables of their own (seen_poses.py), which takes fewer operations.
+    """
+    x, moved, u, t, p = at
+    if not exact and isinstance(residual, HasPartials):
+        return *own_partials(residual, x, u, t, p, manifold.ndx), None
+    with watching(x if manifold.is_vector_space else ca.SX(0, 1)) as seen:
+        r = symbolic_value(residual, moved[: residual.manifold.nx], u[: residual.nu], t, p)
+    if not seen.poses:
+        value = 0.5 * ca.dot(weight, r * r)
+        return r, ca.jacobian(r, w), _hessian(residual, value, w) if exact else None
+    n, xi = w.numel(), seen.xi
+    both = ca.vertcat(w, xi)
+    first = ca.jacobian(r, both)
+    through = ca.vertcat(ca.SX.eye(n), seen.jacobian(n))
+    J, H = ca.mtimes(first, through), ca.SX(0, 0)
+    if exact:
+        own = _hessian(residual, 0.5 * ca.dot(weight, r * r), both)
+        slope = ca.mtimes(first[:, n:].T, weight * r)
+        H = ca.mtimes(through.T, ca.mtimes(own, through)) + seen.bend(slope, n)
+    r, J, H = seen.at_q([r, J, H])
+    return r, J, H if exact else None
 
 
 def _hessian(residual, value, w):

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import textbook_systems as textbook
+from batch_cases import check_each, shifted
 from contact_cases import hop, soft_hop
 from shooting_cases import PROBLEMS, SETTINGS, cart_pole, pendulum_swing_up, sampled
 
@@ -24,30 +25,6 @@ from trajopt.solvers.batch.shooting import in_lanes
 
 pytestmark = pytest.mark.needs_compiler
 N = 9
-
-
-def shifted(ocp, n=N, size=0.3, seed=0):
-    """Starting states about that of a problem, and guesses about those that stay there."""
-    rng = np.random.default_rng(seed)
-    nx, ndx = ocp.manifold.nx, ocp.manifold.ndx
-    x0 = ocp.manifold.integrate(np.tile(ocp.x0, (n, 1)).T, size * rng.standard_normal((n, ndx)).T).T
-    away = size * rng.standard_normal((n * (ocp.horizon + 1), ndx))
-    xs = ocp.manifold.integrate(np.repeat(x0, ocp.horizon + 1, axis=0).T, away.T).T.reshape(n, -1, nx)
-    return np.ascontiguousarray(x0), Guess(xs, size * rng.standard_normal((n, ocp.horizon, ocp.nu)))
-
-
-def check_each(found, batch, guess, options, solver="slq", rel=1e-9):
-    for i in range(len(batch)):
-        own = Guess(*(rows[i] if rows.ndim == 3 else rows for rows in guess))
-        single = to.solve(batch[i], own, options, solver=solver, check=False)
-        assert found.status[i].code == single.status.code, (i, found.messages[i], str(single.status))
-        assert found.iterations[i] == single.iterations, i
-        for name in ("xs", "us") if found.K is None else ("xs", "us", "K"):
-            a, e = getattr(found, name)[i], getattr(single, name)
-            np.testing.assert_allclose(a, e, rtol=0, atol=rel * max(1.0, np.abs(e).max()), err_msg=f"{i} {name}")
-        assert found.cost[i] == pytest.approx(single.cost, rel=1e-11, nan_ok=True)
-        if single.status.code in (StatusCode.MAX_ITERATIONS, StatusCode.NON_FINITE, StatusCode.NOT_POSITIVE_DEFINITE):
-            assert found.status[i].knot == single.status.knot and found.status[i].component == single.status.component
 
 
 @pytest.mark.parametrize("name", SETTINGS)

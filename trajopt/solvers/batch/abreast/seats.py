@@ -20,8 +20,6 @@ from dynamics_backends.compiled.interface.libraries import (
     struct_of,
 )
 
-SEATS = 2
-"""Seats of a group for each lane: with more seats than lanes, those that wait for the same fill the lanes."""
 STACK = 1 << 18
 """Bytes of a coroutine's stack: kernels run on the thread's."""
 MEMORY = 1 << 30
@@ -53,11 +51,14 @@ def _kernel(name: str) -> str:
     return (files("trajopt.solvers.batch") / "kernels" / name).read_text()
 
 
-def how_many(total: int, threads: int | None, own: int, shared: int) -> tuple[int, int]:
-    """Groups, one on a thread, and seats of each for ``total`` problems; own, shared: bytes of a seat, and of a group."""
+def how_many(total: int, threads: int | None, each: int, own: int, shared: int) -> tuple[int, int]:
+    """Groups, one on a thread, and seats of each for ``total`` problems: at most ``each`` for a lane.
+
+    own, shared: bytes of a seat, and of a group.
+    """
     groups = min(threads or default_threads(), total)
     room = (MEMORY // groups - shared) // own
-    return groups, max(1, min(SEATS * find_toolchain().lanes, -(-total // groups), room))
+    return groups, max(1, min(each * find_toolchain().lanes, -(-total // groups), room))
 
 
 class Seats:

@@ -30,6 +30,8 @@ from trajopt.stage.compiled.compiled_end import CompiledEnd
 from trajopt.stage.compiled.compiled_stages import CompiledStages
 from trajopt.stage.evaluation import Shooting, StageEvaluator
 
+SEATS = 2
+"""Seats of a group for each lane: with more seats than lanes, those that wait for the same fill the lanes."""
 SIDE_BY_SIDE = 2
 """Step lengths that one problem of many tries side by side."""
 
@@ -91,7 +93,7 @@ class Lanes:
 
     def run(self, members: Members, threads: int | None, told: Callable[[int], None] | None) -> Use:
         """Solve the members; their arrays are filled. told: called with the number of problems that have ended."""
-        groups, seats = how_many(members.count, threads, self._bytes, self._bytes_shared)
+        groups, seats = how_many(members.count, threads, SEATS, self._bytes, self._bytes_shared)
         shared = np.zeros(3, np.int64)  # next, done, stop
         parts = [_Part(self, members, shared, seats) for _ in range(groups)]
         run = bound(library(), "batch_run", "p")

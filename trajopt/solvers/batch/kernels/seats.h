@@ -35,8 +35,9 @@ struct turns {
     use_t use;
 };
 
-/* Turns after which a seat is served although others wait for something else. */
-#define PATIENT 6
+/* Turns after which a seat is served although more wait for something else: for the sake of time limits, since who waits for what is rare joins others
+   that do. */
+#define PATIENT 100
 
 static __thread seat_t *now_seated;
 
@@ -63,13 +64,12 @@ static seat_t *oldest(const turns_t *t, long kind)
     return found;
 }
 
-/* Up to LANES seats that wait for a kind of work, from the one that waits the longest on, which become READY.  joins: whether what a seat has
-   asked for can be done beside what the first one has; NULL: it can. */
-static int gather(turns_t *t, long kind, int (*joins)(const void *first, const void *asked), seat_t **found)
+/* Seats that wait for a kind of work behind the `count` that are found already, up to LANES of all, from the one that waits the longest on, which become
+   READY; how many there are then.  joins: whether what a seat has asked for can be done beside what the first one has; NULL: it can. */
+static int gather(turns_t *t, long kind, int (*joins)(const void *first, const void *asked), seat_t **found, int count)
 {
     const seat_t *first = oldest(t, kind);
-    int count = 0;
-    for (long i = 0; i < t->count && count < LANES; i++) {
+    for (long i = 0; first && i < t->count && count < LANES; i++) {
         seat_t *seat = t->seats + (first - t->seats + i) % t->count;
         if (seat->waits_for != kind || (joins && !joins(first->asked, seat->asked))) continue;
         seat->waits_for = READY;

@@ -272,7 +272,7 @@ static void serve_sweeps(group_t *g)
 {
     seat_t *seats[LANES];
     lq_lane lanes[LANES], *asked[LANES];
-    const int count = gather(&g->turns, SWEEP, sweeps_together, seats);
+    const int count = gather(&g->turns, SWEEP, sweeps_together, seats, 0);
     for (int l = 0; l < count; l++) asked[l] = seats[l]->asked;
     note_use(&g->turns, BACK, count, asked[0]->p->N);
     if (count == 1) {
@@ -317,7 +317,7 @@ static void serve_looks(group_t *g)
     looking_t at = {g};
     seat_t *seats[LANES];
     lq_direction lanes[LANES];
-    const int count = gather(&g->turns, LOOK, NULL, seats);
+    const int count = gather(&g->turns, LOOK, NULL, seats, 0);
     for (int l = 0; l < LANES; l++) {
         const seat_t *seat = seats[l < count ? l : count - 1];
         const iterate_t *e = seat->asked;
@@ -344,7 +344,7 @@ static void serve_rolls(group_t *g, long kind)
 {
     rolled_t of[2 * LANES];
     seat_t *seats[LANES];
-    const int asked = gather(&g->turns, kind, rolls_together, seats);
+    const int asked = gather(&g->turns, kind, rolls_together, seats, 0);
     const roll_asked *first = seats[0]->asked;
     int count = 0;
     for (int i = 0; i < asked; i++) {

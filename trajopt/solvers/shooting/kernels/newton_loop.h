@@ -38,7 +38,8 @@ static void go_to(newton_t *o, const double *xs, const double *us)
 {
     copy(o->fresh->xs, xs, (o->N + 1) * o->nx);
     copy(o->fresh->us, us, o->N * o->sweeps.m);
-    newton_expand(o, o->fresh);
+    if (o->abreast) newton_attempt(o, o->fresh, newton_asked(o, o->plain > 0 ? SHARES - 1 : (int)o->widest, SHARES), 0.0, o->last->K);
+    else newton_expand(o, o->fresh);
 }
 
 static void arrive(newton_t *o)
@@ -93,6 +94,29 @@ static int newton_advance(newton_t *o)
     return o->idle > STALLED ? ROUNDED : NONE;
 }
 
+/* Gains for the first costates, and with them, for problems side by side, the expansion; whether there are any. */
+static int newton_first_gains(newton_t *o)
+{
+    const lq_policy policy = {o->last->K, o->last->k, o->Vx, o->Vxx};
+    const long gains = o->N * o->sweeps.m * o->sweeps.n;
+    for (double delta = 0.0; delta < LARGEST; delta = fmax(FIRST, LEAP * delta)) {
+        if (o->abreast) {
+            newton_attempt(o, o->at, newton_asked(o, (int)o->widest, SHARES), delta, NULL);
+            if (o->ahead.convex >> (SHARES - 1) & 1) {
+                copy(o->last->K, o->ahead.K[SHARES - 1], gains);
+                return 1;
+            }
+            if (!newton_finite(o, o->at)) return 0;
+            continue;
+        }
+        const lq_problem lq = newton_part(o, 0.0, delta);
+        if (o->sweeps.riccati(&lq, NULL, 0.0, 0.0, NULL, &policy) < 0 && all_finite(o->last->K, gains)) return 1;
+    }
+    memset(o->last->K, 0, sizeof(double) * gains);
+    if (o->abreast) newton_attempt(o, o->at, 0, 0.0, o->last->K);
+    return 0;
+}
+
 /* The guess of a problem with its expansion, and gains for its first costates: NONE, or an end where numbers are not finite. */
 EXPORT long newton_begin(newton_t *o, const newton_member_t *member)
 {
@@ -105,18 +129,14 @@ EXPORT long newton_begin(newton_t *o, const newton_member_t *member)
     memset(&o->record, 0, sizeof o->record);
     copy(at->xs, member->xs, (N + 1) * o->nx), copy(at->xs, member->x0, o->nx), copy(at->us, member->us, N * m);
     if (o->bounded) barrier_interior(&o->barrier, at->us);
-    newton_expand(o, at);
-    at->gradient = at->defect = at->kkt = NAN;
+    if (o->abreast) o->has_policy = newton_first_gains(o);
+    else newton_expand(o, at), at->gradient = at->defect = at->kkt = NAN;
     if (!newton_finite(o, at)) return NOT_FINITE;
     if (o->bounded) {
         o->barrier.mu = BARRIER_SHARE * size_of_cost(at->cost) / (double)(N * m);
         barrier_multipliers(&o->barrier, at->us);
     }
-    for (double delta = 0.0; !o->has_policy && delta < LARGEST; delta = fmax(FIRST, LEAP * delta)) {
-        const lq_problem lq = newton_part(o, 0.0, delta);
-        const lq_policy policy = {o->last->K, o->last->k, o->Vx, o->Vxx};
-        o->has_policy = o->sweeps.riccati(&lq, NULL, 0.0, 0.0, NULL, &policy) < 0 && all_finite(o->last->K, N * m * n);
-    }
+    if (!o->abreast) o->has_policy = newton_first_gains(o);
     newton_measure(o, at);
     o->scale = fmax(1.0, at->theta);
     return NONE;
@@ -137,7 +157,8 @@ EXPORT long newton_iterate(newton_t *o)
 {
     const long end = newton_finished(o);
     memset(o->record.seconds, 0, sizeof o->record.seconds);
-    return end == NONE ? newton_advance(o) : end;
+    if (end != NONE) return end;
+    return o->abreast && o->iteration && o->last->delta != 0.0 ? o->abreast->iterate(o) : newton_advance(o);
 }
 
 /* The gains about the solution, or those of the last step. */

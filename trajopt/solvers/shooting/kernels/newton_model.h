@@ -41,11 +41,52 @@ static lq_problem newton_part(newton_t *o, double share, double delta)
     return lq;
 }
 
+/* Attempts from the point e with some shares, as bits, under some gains, NULL for those without curvature: with them comes what newton_expand and
+   newton_measure find. */
+static void newton_attempt(newton_t *o, newton_point_t *e, long asked, double delta, const double *under)
+{
+    const double began = now();
+    lq_attempt *a = &o->ahead;
+    o->ahead_of = e, a->asked = asked, a->delta = delta, a->under = under;
+    o->abreast->attempt(o, e);
+    e->cost = a->cost, e->defect = a->defect, e->theta = a->theta, e->costate = a->costate;
+    e->gradient = a->finite ? a->gradient : NAN, e->scaled = a->finite ? a->scaled : NAN;
+    e->kkt = a->finite ? newton_error(o, e, 0.0) : NAN;
+    o->record.seconds[BACKWARD] += now() - began;
+}
+
+/* The shares first .. last as bits, those behind the first one only where they are likely to be asked for: where the last step had not all of the
+   curvature. */
+static long newton_asked(const newton_t *o, int first, int last)
+{
+    const long all = (1L << last) - (1L << first);
+    return first == o->widest && o->has_policy && o->last->share == first ? 1L << first : all;
+}
+
+/* See newton_convex; attempts tell, and their step goes `to`. */
+static int newton_attempted(newton_t *o, int first, int last, double delta, newton_found_t *to)
+{
+    lq_attempt *a = &o->ahead;
+    for (int i = first; i < last; i++) {
+        const int known = o->ahead_of == o->at && a->delta == delta && a->asked >> i & 1;
+        const int found = known && a->convex >> i & 1;
+        if (!known || (found && a->share != i)) newton_attempt(o, o->at, newton_asked(o, i, last), delta, o->last->K);
+        if (a->share != i) continue;
+        const lq_policy left = {to->K, to->k, NULL, NULL};
+        const lq_step step = {to->dx, to->du};
+        to->K = a->K[i], to->k = a->k[i], to->dx = a->dx, to->du = a->du, to->slope = a->slope;
+        a->K[i] = left.K, a->k[i] = left.k, a->dx = step.dx, a->du = step.du, o->ahead_of = NULL;
+        return i;
+    }
+    return last;
+}
+
 /* The number of the first of the shares first .. last that leaves a convex problem, with its policy in `to`; last where none does. */
 static int newton_convex(newton_t *o, int first, int last, double delta, newton_found_t *to, lq_problem *lq)
 {
     const lq_policy policy = {to->K, to->k, o->Vx, o->Vxx};
     const long values = (o->N + 1) * o->sweeps.n * o->sweeps.n;
+    if (o->abreast) return newton_attempted(o, first, last, delta, to);
     for (int i = first; i < last; i++) {
         *lq = newton_part(o, shares[i], delta);
         const double began = now();

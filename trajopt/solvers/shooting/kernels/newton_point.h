@@ -17,10 +17,10 @@ typedef struct {
 } newton_phase_t;
 
 /* A trajectory with its expansion, costates and gradient; see Point.  gradient: its largest entry; scaled: the largest relative to the size
-   of its terms.  plain: whether Q, S and R are those of Gauss and Newton. */
+   of its terms; costate: the largest one.  plain: whether Q, S and R are those of Gauss and Newton. */
 typedef struct {
     double *xs, *us, *x_next, *costs, *A, *B, *d, *Q, *q, *S, *R, *r, *lambda, *g;
-    double cost, gradient, scaled, defect, theta, kkt;
+    double cost, gradient, scaled, defect, theta, kkt, costate;
     long plain;
 } newton_point_t;
 
@@ -54,13 +54,26 @@ typedef struct {
     newton_result_t *result;
 } newton_member_t;
 
+/* What is done for problems side by side: attempts at steps from a point, with what is known of that from its expansion, and a trial
+   of a step length along a step; and, alone, newton_damped with damping, which asks for sweeps again and again, and iterations for as long as steps
+   have some.  See newton_seats.h. */
+typedef struct newton newton_t;
+typedef struct {
+    void (*attempt)(newton_t *o, newton_point_t *e);
+    void (*roll)(newton_t *o, const newton_found_t *step, double alpha);
+    int (*damped)(newton_t *o, int first, int last, double delta, newton_found_t *to);
+    long (*iterate)(newton_t *o);
+} newton_abreast_t;
+
 /* A solve, and what solves problems on one thread.
    points: where it is, where it goes; found: the step taken, a rival, and that of the last policy; Vx, Vxx: of a sweep; cQ, cS, cR: the
    Hessian of the Lagrangian; oQ, oS, oR: that of the cost of the other kind than the points' own, once it is known; mQ, mS, mR, mr: what is swept;
    z, move: multipliers of bounds and their step.  alike: whether one Hessian of the cost serves; widest: the number of the largest share that is
    tried.  pairs: of the filter, most_pairs at most.  total, next, done, stop: shared with other threads.
+   abreast: NULL where a problem is solved alone; else points have a trajectory and numbers alone, and `ahead` are the last attempts, of a point
+   and of some shares, as bits.
    What follows them belongs to one solve. */
-typedef struct {
+struct newton {
     const newton_phase_t *phases;
     final_t end, plain_end;
     sweeps_t sweeps;
@@ -76,6 +89,9 @@ typedef struct {
     const newton_member_t *members;
     long total, *next, *done;
     const volatile long *stop;
+    const newton_abreast_t *abreast;
+    lq_attempt ahead;
+    const newton_point_t *ahead_of;
     const newton_member_t *m;
     newton_point_t *at, *fresh;
     newton_found_t *best, *rival, *last;
@@ -83,7 +99,7 @@ typedef struct {
     double began, scale, last_delta, least, change;
     long bounded, paired, has_policy, other_known, iteration, restored, idle, short_steps, plain;
     newton_record_t record;
-} newton_t;
+};
 
 /* -- expansions ------------------------------------------------------------------------------------------------------------------ */
 
@@ -150,6 +166,7 @@ static lq_problem newton_lq(const newton_point_t *e, long N) { return (lq_proble
 static int newton_finite(const newton_t *o, const newton_point_t *e)
 {
     const lq_problem lq = newton_lq(e, o->N);
+    if (o->abreast) return fabs(e->cost) < HUGE_VAL && e->theta < HUGE_VAL; /* what else is no number leaves no sweep convex */
     return fabs(e->cost) < HUGE_VAL && o->sweeps.finite(&lq);
 }
 
@@ -171,6 +188,7 @@ static double newton_phi(const newton_t *o, double cost, const double *us)
 /* Costates under the last gains, and the errors of a point, which are no numbers where those of its expansion are none. */
 static void newton_measure(newton_t *o, newton_point_t *e)
 {
+    if (o->abreast) return; /* that comes with an attempt */
     const double began = now();
     const long N = o->N, n = o->sweeps.n, m = o->sweeps.m;
     lq_problem lq = newton_lq(e, N);
@@ -181,6 +199,7 @@ static void newton_measure(newton_t *o, newton_point_t *e)
     }
     o->sweeps.stationarity(&lq, o->has_policy ? o->last->K : NULL, e->lambda, e->g, o->size);
     e->gradient = largest(e->g, N * m), e->defect = largest(e->d, N * n), e->theta = l1(e->d, N * n);
+    e->costate = largest(e->lambda, (N + 1) * n);
     e->scaled = 0.0;
     for (long i = 0; i < N * m; i++)
         if (o->size[i % m] > 0.0) e->scaled = larger(e->scaled, fabs(e->g[i]) / o->size[i % m]);
@@ -202,7 +221,7 @@ static double newton_stop(const newton_t *o, const newton_point_t *e)
 /* The Hessian of the Lagrangian at a point. */
 static void newton_exact(newton_t *o, const newton_point_t *e)
 {
-    if (o->widest == SHARES - 1) return; /* which no share asks for */
+    if (o->widest == SHARES - 1 || o->abreast) return; /* which no share asks for, or only together with a sweep */
     if (e->plain) newton_other(o, e);
     const double *Q = e->plain ? o->oQ : e->Q, *S = e->plain ? o->oS : e->S, *R = e->plain ? o->oR : e->R;
     const double began = now();

@@ -29,6 +29,11 @@ static void newton_roll(newton_t *o, const newton_found_t *step, const double *a
 {
     const double began = now();
     const long N = o->N, nx = o->nx;
+    if (o->abreast && nodes == o->every) {
+        o->abreast->roll(o, step, *alphas);
+        o->record.seconds[ROLLOUT] += now() - began;
+        return;
+    }
     const trials_t r = {N, 0, o->at->xs, o->at->us, step->dx, step->du, step->K, o->at->d, o->m->lower, o->m->upper, alphas, nodes, o->X, o->U, o->D};
     memset(o->cost, 0, sizeof(double) * count);
     for (long j = 0; j < o->count; j++) {
@@ -54,11 +59,14 @@ static int newton_searched(newton_t *o, const lq_problem *lq, double delta, newt
     const long N = o->N, x = (N + 1) * o->nx, d = N * o->sweeps.n, u = N * o->sweeps.m;
     const lq_policy policy = {to->K, to->k, NULL, NULL};
     const double began = now();
-    double change[2];
-    memset(to->dx, 0, sizeof(double) * o->sweeps.n);
-    o->sweeps.rollout(lq, NULL, &policy, to->dx, to->du, change);
-    o->record.seconds[BACKWARD] += now() - began;
-    to->slope = change[0], to->delta = delta, to->longest = o->bounded ? barrier_longest(&o->barrier, o->at->us, to->du) : 1.0;
+    if (!o->abreast) {
+        double change[2];
+        memset(to->dx, 0, sizeof(double) * o->sweeps.n);
+        o->sweeps.rollout(lq, NULL, &policy, to->dx, to->du, change);
+        to->slope = change[0];
+        o->record.seconds[BACKWARD] += now() - began;
+    }
+    to->delta = delta, to->longest = o->bounded ? barrier_longest(&o->barrier, o->at->us, to->du) : 1.0;
     for (long i = 0; i < o->lengths; i++) o->own_alphas[i] = to->longest * o->alphas[i];
     const double start = newton_phi(o, o->at->cost, o->at->us);
     for (long first = 0, count; first < o->lengths; first += count) {
@@ -87,6 +95,7 @@ static int newton_damped(newton_t *o, int first, int last, double delta, newton_
 {
     for (; delta < LARGEST; delta = newton_raised(o, delta)) {
         lq_problem lq;
+        if (o->abreast && delta != 0.0) return o->abreast->damped(o, first, last, delta, to);
         const int share = newton_convex(o, first, last, delta, to, &lq);
         if (share == last) continue;
         to->share = share;
@@ -102,7 +111,7 @@ static int newton_damped(newton_t *o, int first, int last, double delta, newton_
 
 static double newton_merit(const newton_t *o, const newton_found_t *step)
 {
-    return step->phi + largest(o->at->lambda, (o->N + 1) * o->sweeps.n) * step->theta;
+    return step->phi + o->at->costate * step->theta;
 }
 
 /* The step to take, in o->best; where short ones follow each other, damped ones compete. */

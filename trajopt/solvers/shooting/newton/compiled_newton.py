@@ -27,6 +27,7 @@ from trajopt.solvers.shooting.compiled.iteration_memory import shelf
 from trajopt.solvers.shooting.newton import barrier, newton_loop, newton_model
 from trajopt.solvers.shooting.newton.newton_ends import End
 from trajopt.solvers.shooting.newton.newton_memory import (
+    MOST_SHARES,
     NUMBERS,
     POINT_SIZE,
     SIZES,
@@ -69,6 +70,7 @@ _CONSTANTS = {
     "BARRIER_SHARE": barrier.SHARE,
     "SHARES": len(newton_model.SHARES),
 }
+assert len(newton_model.SHARES) == MOST_SHARES
 """What the kernels share with their twins in Python."""
 _KERNELS = ("barrier.h", "newton_point.h", "newton_model.h", "newton_search.h", "newton_loop.h")
 
@@ -103,10 +105,10 @@ def library() -> ctypes.CDLL:
     return found
 
 
-def _sizes(ocp: OCP, o: SLQOptions) -> NewtonSizes:
+def _sizes(ocp: OCP, o: SLQOptions, *, seated: bool = False) -> NewtonSizes:
     manifold = ocp.manifold
     sizes = ocp.horizon, manifold.nx, manifold.ndx, ocp.nu
-    return NewtonSizes(*sizes, o.max_backtracks + 1, filters.most_pairs(o.max_iterations))
+    return NewtonSizes(*sizes, o.max_backtracks + 1, filters.most_pairs(o.max_iterations), seated)
 
 
 def serves(evaluators: Sequence[Evaluator], curved: bool) -> bool:
@@ -125,7 +127,8 @@ class CompiledNewton:
 
     plain: the evaluator of the Gauss-Newton Hessian of the cost; exact: the one that the curvature is added to, maybe the same, or
     None. shared: the numbers next, done and stop of all threads. own_rooms: whether the kernels work in memory of its own, as where
-    another thread calls them.
+    another thread calls them. seated: whether other problems sit beside it (trajopt/solvers/batch/kernels/newton_seats.h), in whose
+    room the kernels work.
     """
 
     def __init__(
@@ -138,13 +141,15 @@ class CompiledNewton:
         shared: Array,
         *,
         own_rooms: bool = False,
+        seated: bool = False,
     ) -> None:
-        self.sizes = sizes = _sizes(ocp, o)
+        self.sizes = sizes = _sizes(ocp, o, seated=seated)
         N, nx, n, m, *_ = sizes
         places, doubles = newton_layout(sizes)
         self._places, self._memory = places, shelf.take(doubles)
         self._problem: Any = ocp, plain, exact
         self._own_rooms, self._lq, self._kept = own_rooms, lq, list[Any]([shared])
+        self._seated = seated
         self._member: tuple[Any, ...] = ()
         self.home: Kept | None = None
         self.data = d = NewtonData()
@@ -167,7 +172,7 @@ class CompiledNewton:
         d.n, d.m, d.N, d.nx, d.count, d.phases = n, m, N, nx, len(phases), ctypes.addressof(phases)
         d.alike, d.widest = of is plain, 0 if exact is not None else len(newton_model.SHARES) - 1
         stages: Any = plain.stages[:-1]
-        d.trials = trials_abreast(N, max(own.library.lanes for own in stages))
+        d.trials = 1 if seated else trials_abreast(N, max(own.library.lanes for own in stages))
         d.lengths, d.most_pairs = sizes.lengths, sizes.pairs
         d.next, d.done, d.stop = (address(shared) + 8 * i for i in range(3))
         self.address = ctypes.addressof(d)
@@ -212,7 +217,9 @@ class CompiledNewton:
             setattr(d, name, getattr(o, name))
         d.asked, d.time_limit = o.accept_cost_tolerance, o.time_limit or 0.0
 
-    def _room(self, rooms: Any) -> int:
+    def _room(self, rooms: Any) -> int | None:
+        if self._seated:
+            return None
         room = aligned(rooms.doubles) if self._own_rooms else rooms[0]
         self._kept.append(room)
         return address(room)
@@ -236,6 +243,11 @@ class CompiledNewton:
             shelf.put_back(self._memory)
         else:
             self.home.prepared[_NAME], self.home = self, None
+
+    @property
+    def size(self) -> int:
+        """Bytes of its memory."""
+        return int(self._memory.nbytes)
 
     def view(self, name: str) -> Array:
         """One of the arrays."""

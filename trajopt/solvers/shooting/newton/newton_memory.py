@@ -14,11 +14,15 @@ import numpy as np
 from dynamics_backends.compiled.interface.libraries import struct_of
 from dynamics_backends.protocol import Array
 
+MOST_SHARES = 3
+"""MOST_SHARES of lq_types.h."""
 TRIALS, BLOCKS = 8, 4
 """Step lengths that are tried side by side behind the full one: at most so many, and as few as fill so many blocks of lanes."""
 _LINE = 8
 """Doubles in a line of the cache, where arrays begin."""
-_POINT = "xs us x_next costs A B d Q q S R r lambda g cost:d gradient:d scaled:d defect:d theta:d kkt:d plain:l"
+_POINT = (
+    "xs us x_next costs A B d Q q S R r lambda g cost:d gradient:d scaled:d defect:d theta:d kkt:d costate:d plain:l"
+)
 _FOUND = "K k dx du xs us slope:d delta:d alpha:d theta:d phi:d longest:d share:l"
 _PHASE = "first:l last:l read:l expand roll stages room"
 TOLD = [
@@ -64,7 +68,10 @@ NewtonData = struct_of(
             "start stop_at trial alphas every none",
             "lengths:l max_iterations:l most_pairs:l asked:l",
             "gradient_tolerance:d defect_tolerance:d kkt_tolerance:d cost_tolerance:d time_limit:d",
-            "members total:l next done stop member at fresh best rival last lower upper own_z mu:d controls:l",
+            "members total:l next done stop abreast",
+            _prefixed("ahead", "delta:d asked:l under K_0 K_1 K_2 k_0 k_1 k_2 dx du finite:l convex:l share:l"),
+            _prefixed("ahead", "cost:d defect:d theta:d costate:d gradient:d scaled:d slope:d of"),
+            "member at fresh best rival last lower upper own_z mu:d controls:l",
             "began:d scale:d last_delta:d least:d change:d",
             "bounded:l paired:l has_policy:l other_known:l iteration:l restored:l idle:l short_steps:l plain:l",
             *(f"told_{name}:d" for name in TOLD),
@@ -89,7 +96,8 @@ GO_ON = -1
 
 
 class NewtonSizes(NamedTuple):
-    """What arrays depend on: N, nx, n, m, step lengths that are tried, pairs that a filter may keep."""
+    """What arrays depend on: N, nx, n, m, step lengths that are tried, pairs that a filter may keep, and whether the problem sits
+    beside others: expansions are not kept then."""
 
     N: int
     nx: int
@@ -97,6 +105,7 @@ class NewtonSizes(NamedTuple):
     m: int
     lengths: int
     pairs: int
+    seated: bool = False
 
 
 def trials_abreast(knots: int, lanes: int) -> int:
@@ -107,25 +116,40 @@ def trials_abreast(knots: int, lanes: int) -> int:
 @lru_cache(maxsize=64)
 def newton_layout(s: NewtonSizes) -> tuple[dict[str, tuple[int, tuple[int, ...]]], int]:
     """name -> (where an array begins, its shape), and the length of all together, in doubles."""
-    N, nx, n, m, lengths, pairs = s
+    N, nx, n, m, lengths, pairs, seated = s
+    trials = 1 if seated else TRIALS
     blocks = {"Q": (N + 1, n, n), "S": (N, m, n), "R": (N, m, m)}
     point = {
         "xs": (N + 1, nx), "us": (N, m), "x_next": (N, nx), "costs": (N + 1,), "A": (N, n, n), "B": (N, n, m), "d": (N, n),
         "q": (N + 1, n), "r": (N, m), "lambda": (N + 1, n), "g": (N, m), **blocks,
     }  # fmt: skip
-    step = {"K": (N, m, n), "k": (N, m), "dx": (N + 1, n), "du": (N, m), "xs": (N + 1, nx), "us": (N, m)}
+    taken = {"K": (N, m, n), "k": (N, m), "dx": (N + 1, n), "du": (N, m)}
+    step = taken | {"xs": (N + 1, nx), "us": (N, m)}
     shapes: dict[str, tuple[int, ...]] = {}
+    if seated:
+        point = {"xs": (N + 1, nx), "us": (N, m)}
     for prefix, count, arrays in (("point", 2, point), ("found", 3, step)):
         shapes |= {f"{prefix}_{i}_{name}": shape for i in range(count) for name, shape in arrays.items()}
-    shapes |= {f"{of}{name}": shape for of in "com" for name, shape in blocks.items()}
-    shapes |= {"Vx": (N + 1, n), "Vxx": (N + 1, n, n), "mr": (N, m), "z": (2, N, m), "move": (2, N, m), "size": (m,)}
+    if seated:
+        shapes |= {f"ahead_{name}": taken[name] for name in ("dx", "du")}
+        shapes |= {f"ahead_{name}_{i}": taken[name] for name in ("K", "k") for i in range(MOST_SHARES)}
+    else:
+        shapes |= {f"{of}{name}": shape for of in "com" for name, shape in blocks.items()}
+        shapes |= {
+            "Vx": (N + 1, n),
+            "Vxx": (N + 1, n, n),
+            "mr": (N, m),
+            "z": (2, N, m),
+            "move": (2, N, m),
+            "size": (m,),
+        }
     shapes |= dict.fromkeys(("alphas", "own_alphas"), (lengths,)) | dict.fromkeys(("every", "none"), (N // 8 + 1,))
-    shapes |= dict.fromkeys(("part_cost", "start", "stop_at", "trial"), (TRIALS * N + TRIALS,))
+    shapes |= dict.fromkeys(("part_cost", "start", "stop_at", "trial"), (trials * N + trials,))
     shapes |= {
-        "X": (TRIALS, N + 1, nx),
-        "U": (TRIALS, N, m),
-        "D": (TRIALS, N, n),
-        "cost": (TRIALS,),
+        "X": (trials, N + 1, nx),
+        "U": (trials, N, m),
+        "D": (trials, N, n),
+        "cost": (trials,),
         "pairs": (pairs, 2),
     }
     sizes = [-(-math.prod(shape) // _LINE) * _LINE for shape in shapes.values()]

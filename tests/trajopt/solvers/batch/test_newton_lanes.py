@@ -1,0 +1,143 @@
+"""Batches of DDP with one problem in each lane: each solution is that of a single solve, whatever stands beside it."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from batch_cases import check_each, shifted
+from contact_cases import hop, soft_hop
+
+import trajopt as to
+from trajopt import Batch, Guess, StatusCode
+from trajopt.solvers.batch import threads
+
+pytestmark = pytest.mark.needs_compiler
+GOAL = np.array([2.0, -0.6, 0.0, 0.0])
+
+
+def swing(horizon=24, scheme="semi_implicit_euler"):
+    """A double pendulum goes to a posture and a placement of its tip."""
+    model = to.load_robot("double_pendulum")
+    body = to.FreeBody(model)
+    terms = [to.control_cost(2, weight=1e-2), to.state_cost(body.manifold, GOAL, [0.1, 0.1, 0.01, 0.01], name="way")]
+    tip = to.frame_position_cost(model, body.manifold, model.frames[-1].name, [0.5, 0.0, 1.2], 50.0, "tip")
+    last = [to.state_cost(body.manifold, GOAL, 100.0, name="goal"), tip]
+    dynamics = to.SampledSystem(to.make_backend(body, "analytic"), scheme)
+    return to.OCP.single_phase(dynamics, np.zeros(4), horizon, 0.05, [*terms, tip], last, model=model)
+
+
+def floating(scheme="semi_implicit_euler", substeps=1):
+    """A tree of three bodies in the air turns and moves to a posture."""
+    model = to.random_tree(3, 3, ("revolute",), floating_base=True)
+    body = to.FreeBody(model)
+    x0 = np.zeros(body.manifold.nx)
+    x0[6] = 1.0
+    goal = x0.copy()
+    goal[:3], goal[7:9] = [0.1, 0.2, -0.5], [0.5, -0.4]
+    tip = to.frame_position_cost(model, body.manifold, model.frames[-1].name, [0.3, 0.1, -1.0], 5.0, "tip")
+    terms = [to.control_cost(body.nu, weight=1e-2), tip]
+    dynamics = to.SampledSystem(to.make_backend(body, "analytic"), scheme, substeps)
+    return to.OCP.single_phase(dynamics, x0, 12, 0.05, terms, [to.state_cost(body.manifold, goal, 20.0, name="goal")])
+
+
+def check_lanes(ocp, n, size, options, *, gains=False):
+    """Starts, and guesses away from them."""
+    x0, guess = shifted(ocp, n, size=size)
+    batch = Batch(ocp, {"x0": x0})
+    found = to.solve_batch(batch, guess=guess, options=options, solver="ddp", gains=gains, threads=1)
+    assert found.meta["how"] == "lanes"
+    check_each(found, batch, guess, options, "ddp", rel=1e-6, cost=1e-6)  # rounding grows along far ways
+    return found
+
+
+@pytest.mark.parametrize("changes", [
+    {},
+    {"hessian": "gauss_newton"},
+    {"max_iterations": 3},
+    {"cost_tolerance": 1e-3},
+    {"max_backtracks": 2},
+], ids=str)  # fmt: skip
+def test_each_is_the_single_solve(changes):
+    found = check_lanes(swing(), 17, 0.5, changes, gains=True)
+    assert found.success.any() == ("max_iterations" not in changes)
+
+
+@pytest.mark.parametrize("scheme, substeps", [("semi_implicit_euler", 1), ("euler", 2), ("rk4", 1)])
+def test_steps_on_groups_and_of_several_stages(scheme, substeps):
+    check_lanes(floating(scheme, substeps), 9, 0.1, {"max_iterations": 4})
+
+
+def test_steps_of_several_stages_in_a_vector_space():
+    check_lanes(swing(scheme="rk4"), 9, 0.2, {"max_iterations": 4})
+
+
+@pytest.mark.parametrize("problem", [hop, soft_hop])
+def test_contact_phases_and_impacts(problem):
+    """Phases of several structures, impacts, terms that read contact forces."""
+    check_lanes(problem("compiled"), 9, 0.02, {"max_iterations": 2})
+
+
+def test_solved_to_the_end_in_any_company():
+    """More problems than seats, on two threads: steps with all of the curvature, a share or none, damped ones, short ones."""
+    ocp, n = swing(horizon=40), 180
+    x0, guess = shifted(ocp, n, size=2.0)
+    batch = Batch(ocp, {"x0": x0})
+    found = to.solve_batch(batch, guess=guess, solver="ddp", threads=2)
+    kinds, same = set(), []
+    for i in range(0, n, 4):
+        single = to.solve(batch[i], Guess(guess.xs[i], guess.us[i]), solver="ddp", check=False)
+        assert found.status[i].code is single.status.code
+        same.append(found.iterations[i] == single.iterations)
+        if same[-1]:
+            assert found.cost[i] == pytest.approx(single.cost, rel=1e-9)
+        kinds |= {(r.hessian, r.regularization > 0.0, r.step_length < 1.0) for r in single.history[:-1]}
+    assert np.mean(same) > 0.9  # rounding may part a long way
+    assert {kind for kind, _, _ in kinds} == {"gauss_newton", "mixed", "newton"}
+    assert {damped for _, damped, _ in kinds} == {short for _, _, short in kinds} == {False, True}
+    used = found.meta["lanes"]
+    assert used["threads"] == 2 and 0.0 < used["sweeps"] <= 1.0 and 0.0 < used["rollouts"] <= 1.0
+
+
+def test_a_start_that_is_no_motion_stops_nobody():
+    ocp = swing(horizon=16)
+    x0, guess = shifted(ocp, 20, size=0.1)
+    guess.xs[4, 3:] = 1e200
+    found = to.solve_batch(ocp, {"x0": x0}, guess, solver="ddp", gains=True)
+    single = to.solve(replace(ocp, x0=x0[4]), Guess(guess.xs[4], guess.us[4]), solver="ddp", check=False)
+    assert str(found.status[4]) == str(single.status) and np.isnan(found.cost[4])
+    np.testing.assert_array_equal(found.xs[4], single.xs)
+    assert np.delete(found.success, 4).all()
+
+
+def test_limits_of_iterations_and_of_time():
+    ocp = swing(horizon=16)
+    x0, guess = shifted(ocp, 20, size=0.5)
+    few = to.solve_batch(ocp, {"x0": x0}, guess, {"max_iterations": 2}, solver="ddp")
+    assert {s.code for s in few.status} == {StatusCode.MAX_ITERATIONS} and (few.iterations == 2).all()
+    late = to.solve_batch(ocp, {"x0": x0}, guess, {"time_limit": 1e-9}, solver="ddp")
+    assert {s.code for s in late.status} == {StatusCode.TIME_LIMIT} and np.isfinite(late.cost).all()
+
+
+def test_ctrl_c_returns_what_is_finished(monkeypatch):
+    monkeypatch.setattr(threads, "POLL", 1e-4)
+    ocp = swing(horizon=16)
+    x0, guess = shifted(ocp, 900, size=0.5)
+
+    def interrupt(done, total):
+        if done >= 1:
+            raise KeyboardInterrupt
+
+    found = to.solve_batch(ocp, {"x0": x0}, guess, {"max_iterations": 10**9}, interrupt, solver="ddp", threads=1)
+    begun = np.isfinite(found.cost)
+    assert begun.any() and not begun.all() and np.isfinite(found.xs[begun]).all()
+    assert StatusCode.INTERRUPTED in {s.code for s in found.status}
+    assert all("before this problem was begun" in found.messages[i] for i in np.flatnonzero(~begun))
+
+
+def test_few_problems_and_bounded_ones_take_no_lanes():
+    ocp = swing(horizon=16)
+    x0, guess = shifted(ocp, 2, size=0.1)
+    assert to.solve_batch(ocp, {"x0": x0}, guess, solver="ddp", threads=1).meta["how"] == "1 thread"
+    ocp = replace(swing(horizon=16), u_lower=[-6.0, -6.0], u_upper=[6.0, 6.0])
+    x0, guess = shifted(ocp, 20, size=0.1)
+    assert to.solve_batch(ocp, {"x0": x0}, guess, solver="ddp", threads=1).meta["how"] == "1 thread"

@@ -1,0 +1,147 @@
+"""A batch by Newton's loop in lanes: kernels/newton_seats.h, whose groups of seats run on threads.
+
+Nothing of Python runs inside; the calling thread waits, and sets ``stop`` on Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
+from typing import Any, cast
+
+import numpy as np
+
+from dynamics_backends.compiled.interface.libraries import address, aligned, bound, struct_of
+from dynamics_backends.protocol import Array
+from trajopt.lq.compiled_lq import CompiledLQ, abreast
+from trajopt.problem.ocp import OCP
+from trajopt.solvers.batch.abreast.seats import Seats, TurnsData, Use, how_many, used, with_seats
+from trajopt.solvers.batch.threads import wait_for
+from trajopt.solvers.options import DDPOptions
+from trajopt.solvers.shooting.compiled.compiled_iteration import code_of
+from trajopt.solvers.shooting.newton.compiled_newton import CompiledNewton, source
+from trajopt.stage.compiled.library import Library
+from trajopt.stage.evaluation import StageEvaluator
+
+SEATS = 4
+"""Seats of a group for each lane: problems wait for more kinds of work than those of SLQ's family, and take less room."""
+
+_Group = struct_of(
+    "newton_group_t",
+    "seats seat_count:l turn:l serve own busy_back:l busy_ahead:l all_back:l all_ahead:l "
+    "count:l phases plain_end exact_end tried_end end_values attempts room attempts_room alone",
+)
+_Shared = struct_of("newton_shared_t", "first:l last:l read:l plain exact terms tried roll")
+
+
+@lru_cache(maxsize=1)
+def library() -> ctypes.CDLL:
+    """The functions of a batch, compiled or from the cache."""
+    found = with_seats(source(), ("newton_seats.h",))
+    size = bound(found, "newton_group_size", "i", ctypes.c_long)
+    if [ctypes.sizeof(_Group), ctypes.sizeof(_Shared)] != [size(i) for i in range(2)]:
+        raise RuntimeError("newton_seats.h and newton_lanes.py disagree about their structs")
+    return found
+
+
+class NewtonLanes:
+    """What solves batches of a problem's structure.
+
+    plain, exact: the evaluators of the Gauss-Newton Hessian of the cost, and of the one that the curvature is added to. libraries:
+    by phase, see :func:`~trajopt.stage.compiled.newton_abreast.newton_libraries`.
+    """
+
+    def __init__(
+        self,
+        ocp: OCP,
+        options: DDPOptions,
+        plain: StageEvaluator,
+        exact: StageEvaluator,
+        libraries: Sequence[Library],
+    ) -> None:
+        self.ocp, self.options, self.plain, self.exact, self.libraries = ocp, options, plain, exact, libraries
+        self.lq = CompiledLQ(ocp.manifold.ndx, ocp.nu)
+        self.shared = np.zeros(3, np.int64)  # next, done, stop
+        one = self.seated()
+        self._bytes, self._bytes_shared = one.size, 8 * self.attempts_room
+        one.close()
+
+    def seated(self) -> CompiledNewton:
+        """Memory for one problem, and the struct that describes it."""
+        return CompiledNewton(self.ocp, self.plain, self.exact, self.lq, self.options, self.shared, seated=True)
+
+    def alone(self) -> CompiledNewton:
+        """What finds steps with damping for one problem at a time."""
+        made = CompiledNewton(self.ocp, self.plain, self.exact, self.lq, self.options, self.shared, own_rooms=True)
+        made.data.bounded = 0
+        return made
+
+    @property
+    def attempts_room(self) -> int:
+        """Doubles that attempts for several problems take on their way."""
+        sweep = abreast(self.ocp.manifold.ndx, self.ocp.nu)
+        return int(bound(sweep, "lq_attempts_room", "l", ctypes.c_long)(self.ocp.horizon))
+
+    def run(self, rows: Array, threads: int | None, told: Callable[[int], None] | None) -> Use:
+        """Solve the problems of some rows, each a newton_member_t; their arrays are filled.
+
+        told: called with the number of problems that have ended.
+        """
+        groups, seats = how_many(len(rows), threads, SEATS, self._bytes, self._bytes_shared)
+        parts = [_Part(self, rows, seats) for _ in range(groups)]
+        run = bound(library(), "newton_seats_run", "p")
+        try:
+            with ThreadPoolExecutor(groups, thread_name_prefix="batch") as pool:
+                wait_for([pool.submit(run, part.address) for part in parts], self.shared, told)
+        finally:
+            for part in parts:
+                part.close()
+        return used([part.group for part in parts], seats)
+
+
+class _Part:
+    """A group of seats with its memory."""
+
+    def __init__(self, lanes: NewtonLanes, rows: Array, seats: int) -> None:
+        self._alone = lanes.alone()
+        self._solves = [lanes.seated() for _ in range(seats)]
+        for one in self._solves:
+            one.data.members, one.data.total = address(rows), len(rows)
+        self._seats = Seats(library(), [one.address for one in self._solves])
+        self.group = self._group(lanes)
+        self.address = ctypes.addressof(self.group)
+
+    def _group(self, lanes: NewtonLanes) -> Any:
+        manifold, nu, plain = lanes.ocp.manifold, lanes.ocp.nu, lanes.plain
+        *stages, end = cast(Any, plain.stages)
+        sweep, own = abreast(manifold.ndx, nu), lanes.libraries
+        parts = zip(own, stages, strict=True)
+        doubles = [part.newton_doubles(s.data.substeps) for part, s in parts]
+        rooms = [*(s.library.rooms.doubles for s in (*stages, end)), *doubles]
+        self._room, self._attempts_room = aligned(max(rooms)), aligned(lanes.attempts_room)
+        self._phases = (_Shared * len(stages))()
+        phases = zip(stages, plain.slices, plain.controls_read, own, strict=False)
+        for i, (s, knots, read, part) in enumerate(phases):
+            functions = (
+                s.library.first_abreast,
+                part.newton_abreast,
+                s.library.terms_abreast,
+                part.tried_abreast,
+                s.library.rollout,
+            )
+            self._phases[i] = _Shared(knots.start, knots.stop, read, *map(code_of, functions))
+        ends = end.library.end_first_abreast, own[0].end_first_abreast, own[0].end_tried_abreast, end.library.end_values
+        return _Group(
+            *(getattr(self._seats.data, name) for name, *_ in TurnsData._fields_),
+            *(len(stages), ctypes.addressof(self._phases)),
+            *map(code_of, (*ends, sweep.lq_attempts)),
+            *map(address, (self._room, self._attempts_room)),
+            self._alone.address,
+        )
+
+    def close(self) -> None:
+        """Give memory back."""
+        for one in (self._alone, *self._solves):
+            one.close()

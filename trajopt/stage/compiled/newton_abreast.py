@@ -1,0 +1,30 @@
+"""The libraries of problems that Newton's loop solves side by side: kernels/newton_abreast.h.
+
+They are compiled when a batch asks for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from dynamics_backends.compiled.interface.sources import TooLong, TraceError
+from trajopt.problem.ocp import OCP
+from trajopt.stage.compiled.builds import make_here, search
+from trajopt.stage.compiled.compiled_stages import CompiledStages
+from trajopt.stage.compiled.library import NEWTON, Library
+
+
+def newton_libraries(ocp: OCP, stages: Sequence[CompiledStages]) -> list[Library] | None:
+    """One for each phase, with the Hessian of the cost that these stages have; None where one cannot be compiled."""
+    wanted = [search(_backend(ocp, i), s.library.shape._replace(parts=NEWTON)) for i, s in enumerate(stages)]
+    try:
+        make_here(wanted)
+        return [w.wait() for w in wanted]
+    except (TooLong, TraceError):
+        return None
+
+
+def _backend(ocp: OCP, i: int) -> Any:
+    sampling: Any = ocp.phases[i].dynamics.sampling
+    return sampling.called
