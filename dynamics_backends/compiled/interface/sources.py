@@ -36,4 +36,5 @@ from dynamics_backends.methods.symbolic_map import (
     description as description,
     symbolic_value as symbolic_value,
 )
+from dynamics_backends.rigid_body.algorithms.seen_poses import watching as watching
 from dynamics_backends.scalars.called import calls_kept as calls_kept

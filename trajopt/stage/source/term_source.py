@@ -23,10 +23,10 @@ from dynamics_backends.compiled.interface.sources import (
     short_enough,
     symbolic_value,
     trace_expressions,
+    watching,
 )
 from dynamics_backends.manifold import Manifold
 from dynamics_backends.protocol import Array, HasPartials, Map
-from dynamics_backends.rigid_body.algorithms.seen_poses import watching
 from dynamics_backends.symbols import ca
 from trajopt.problem.constraints import Constraint
 from trajopt.problem.terms import CostTerm
