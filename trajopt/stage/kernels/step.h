@@ -375,13 +375,6 @@ ALWAYS_INLINE void all_through(passage_t step, V *restrict G, columns_t *restric
     through_step(step, G, kept, (PANELS - 1) * PANEL, LAST_PANEL);
 }
 
-static V lanes_of(const double *values, int count)
-{
-    V r;
-    for (int l = 0; l < LANES; l++) LANE(r, l) = values[l < count ? l : count - 1];
-    return r;
-}
-
 /* x_next and its derivative G (ND x NW) in (x, u), chained over the substeps */
 static void linearize(ctx_t c, start_t at, V *restrict x, V *restrict G)
 {

@@ -33,7 +33,8 @@ class StageShape(NamedTuple):
 
     scheme: of the time step, or JUMP. parameters: names and sizes of those of the dynamics. nu: controls of the problem.
     running, terminal: the cost terms; path, final: the constraints. hessian: of the cost, "gauss_newton" or "exact".
-    parts: of the functions: "first" (values and first order), "second", "rollout", which needs "first".
+    parts: of the functions: "first" (values and first order), "second", "rollout", which needs "first"; "abreast": lanes hold the
+    same knot of several problems.
     """
 
     scheme: str
@@ -66,6 +67,8 @@ def stage_source(
         template("lanes/context.h"),
         *_motion(dynamics, map.manifold, second),
         *(part.source for part in traced),
+        *([template("lanes/rows.h")] if "abreast" in shape.parts else []),
+        kernel_text("knots.h"),
         kernel_text("stage.h"),
         *(_rollout() if "rollout" in shape.parts else []),
     ]
