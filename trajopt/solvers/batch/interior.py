@@ -1,7 +1,8 @@
-"""A batch by the interior-point method: kernels/interior_loop.h, whose solves run one after the other on each thread.
+"""A batch by the interior-point method: kernels/interior_loop.h, with a problem in each lane (:mod:`.abreast.interior_lanes`) where
+that is faster, else one problem after the other on each thread, with its knots in the lanes.
 
-Nothing of Python runs inside a solve; lanes hold the knots of a problem. What a solve asks of Python (steps for feasibility alone,
-a program with other places of rows) is solved there as a whole, one by one.
+Nothing of Python runs inside a solve. What it asks of Python (steps for feasibility alone, a program with other places of rows) is
+solved there as a whole, one by one.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from dynamics_backends.protocol import Array
 from trajopt.guesses.guesses import Guess
 from trajopt.problem.ocp import OCP
 from trajopt.results.status import Status
+from trajopt.solvers.batch.abreast.interior_lanes import Lanes
 from trajopt.solvers.batch.batch import Batch
 from trajopt.solvers.batch.solution import BatchSolution
 from trajopt.solvers.batch.threads import lanes_at_work, run_on_threads, with_referred
@@ -61,22 +63,17 @@ def in_interior(
 ) -> BatchSolution:
     """Solve a batch; guess: xs (n or 1, N + 1, nx), us (n or 1, N, nu)."""
     began, members = time.perf_counter(), _Members(batch, guess, options)
-    run = bound(kernels(members.program.n, members.program.m).library, "interior_run", "p")
-    shared = run_on_threads(run, lambda shared: _worker(members, options, shared), len(batch), threads, told)
+    stopped, how = _run(members, options, threads, told)
     r, us, limits = members.results, members.us, batch.bounds()
     if limits is not None:  # those of the programs are relaxed
         us = np.where(members.program.held, us, np.clip(us, *limits))
     status = tuple(members.status(i, options) for i in range(len(batch)))
-    meta = {
-        "how": shared.how,
-        "lanes": lanes_at_work(shared.threads, members.program.stages[:-1]),
-        "solve_times": r["seconds"].tolist(),
-    }
+    meta = {**how, "solve_times": r["seconds"].tolist()}
     arrays = members.xs, us, r["cost"].copy(), r["iterations"].copy()
     found = BatchSolution(*arrays, status, batch.times(), meta=meta)
     if gains:
         found = _with_gains(batch, found)
-    if not shared.stopped:
+    if not stopped:
         rest: dict[str, Any] = {"gains": gains, "threads": threads, "told": told}
         found = with_referred(
             batch,
@@ -88,6 +85,21 @@ def in_interior(
             **rest,
         )
     return replace(found, meta={**found.meta, "seconds": time.perf_counter() - began})
+
+
+def _run(
+    members: _Members, options: IPMOptions, threads: int | None, told: Callable[[int], None] | None
+) -> tuple[bool, dict[str, Any]]:
+    """Solve the members: whether that was stopped, how the work was shared, and the share of lanes at work."""
+    program, rows = members.program, members.rows
+    lanes = Lanes(program, options, len(rows), threads)
+    if lanes.pay:
+        ran, use = lanes.run(members.batch[0], rows, told)
+        members.results["seconds"] /= lanes.seats  # whose problems take turns
+        return ran.stopped, {"how": "lanes", "lanes": use}
+    run = bound(kernels(program.n, program.m).library, "interior_run", "p")
+    ran = run_on_threads(run, lambda shared: _worker(members, options, shared), members.count, threads, told)
+    return ran.stopped, {"how": ran.how, "lanes": lanes_at_work(ran.threads, program.stages[:-1])}
 
 
 def _with_gains(batch: Batch, found: BatchSolution) -> BatchSolution:

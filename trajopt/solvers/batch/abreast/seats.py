@@ -53,28 +53,31 @@ def _kernel(name: str) -> str:
     return (files("trajopt.solvers.batch") / "kernels" / name).read_text()
 
 
-def how_many(total: int, threads: int | None, own: int, shared: int) -> tuple[int, int]:
-    """Groups, one on a thread, and seats of each for ``total`` problems; own, shared: bytes of a seat, and of a group."""
+def how_many(total: int, threads: int | None, own: int, shared: int, *, a_lane: int | None = None) -> tuple[int, int]:
+    """Groups, one on a thread, and seats of each for ``total`` problems; own, shared: bytes of a seat, and of a group.
+
+    a_lane: seats for each lane, default SEATS.
+    """
     groups = min(threads or default_threads(), total)
     room = (MEMORY // groups - shared) // own
-    return groups, max(1, min(SEATS * find_toolchain().lanes, -(-total // groups), room))
+    return groups, max(1, min((a_lane or SEATS) * find_toolchain().lanes, -(-total // groups), room))
 
 
 class Seats:
     """Seats of one thread, and the turns that they take (``data``).
 
-    code: the library of a solver. places: addresses of what it knows of each seat.
+    code: the library of a solver. places: addresses of what it knows of each seat. stack: bytes of that of each.
     """
 
-    def __init__(self, code: ctypes.CDLL, places: Sequence[int]) -> None:
+    def __init__(self, code: ctypes.CDLL, places: Sequence[int], stack: int = STACK) -> None:
         size = bound(code, "seats_size", "i", ctypes.c_long)
         if size(1) != ctypes.sizeof(TurnsData):
             raise RuntimeError("seats.h and seats.py disagree about their structs")
         count = len(places)
-        self._seats, self._stacks = aligned(-(-count * size(0) // _LINE)), np.empty(count * STACK, np.uint8)
+        self._seats, self._stacks = aligned(-(-count * size(0) // _LINE)), np.empty(count * stack, np.uint8)
         put = bound(code, "seats_place", "plppl")
         for i, place in enumerate(places):
-            put(address(self._seats), i, place, self._stacks.ctypes.data + i * STACK, STACK)
+            put(address(self._seats), i, place, self._stacks.ctypes.data + i * stack, stack)
         self.data = TurnsData(address(self._seats), count)
 
 
