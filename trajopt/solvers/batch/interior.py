@@ -123,16 +123,11 @@ class _Members(Rows):
         self.xs, self.us = np.full((n, N + 1, nx), np.nan), np.full((n, N, ocp.nu), np.nan)
         self.results = np.zeros(n, RESULT)
         self.results["code"], self.results["cost"] = NOT_BEGUN, np.nan
-        us = np.empty((n, N, ocp.nu))
-        numbers = [np.empty((n, size)) for size in (program.numbers, program.numbers, program.rows, len(program.fixed))]
-        for i in range(n):
-            own = program.rebound(batch[i], self._guess(i).us)
-            us[i] = np.where(own.held, own.held_at, self._guess(i).us)
-            fits = program.alike(own) and ends.contradiction(own) is None
-            self.results["code"][i] = NOT_BEGUN if fits else REFERRED
-            if fits:
-                for rows, values in zip(numbers, (own.lower, own.upper, own.target, own.fixed_at), strict=True):
-                    rows[i] = values
+        limits, us = batch.bounds(), guess[1]
+        if limits is not None:
+            us = np.where(limits[0] == limits[1], limits[0], us)
+        one = not batch.bounds_differ and (limits is None or len(limits[0]) == 1)
+        numbers = self._numbers(1 if one else n)
         *stages, end = cast(Any, program.stages)
         data = [self.stages(batch, i, s.data, batch.path(_path(i), len(s.plain.t))) for i, s in enumerate(stages)]
         phases = np.ascontiguousarray(np.stack(data, axis=1))
@@ -141,6 +136,22 @@ class _Members(Rows):
         self.rows = self.table([*columns, self.xs, self.us, self.results])
         self.chosen = np.flatnonzero(self.results["code"] == NOT_BEGUN)
         self.rows = np.ascontiguousarray(self.rows[self.chosen])
+
+    def _numbers(self, count: int) -> list[Array]:
+        """Bounds, targets and fixed numbers (count, ..) of each problem, or, with a count of 1, those of all.
+
+        Who has them at other places, or such as contradict each other, is referred.
+        """
+        p = self.program
+        numbers = [np.empty((count, size)) for size in (p.numbers, p.numbers, p.rows, len(p.fixed))]
+        for i in range(count):
+            own = p.rebound(self.batch[i], self._guess(i).us)
+            if not p.alike(own) or ends.contradiction(own) is not None:
+                self.results["code"][i if count > 1 else slice(None)] = REFERRED
+                continue
+            for rows, values in zip(numbers, (own.lower, own.upper, own.target, own.fixed_at), strict=True):
+                rows[i] = values
+        return numbers
 
     def _guess(self, i: int) -> Guess:
         return Guess(*(rows[i if len(rows) == self.count else 0] for rows in self.guess))
