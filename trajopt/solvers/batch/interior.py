@@ -27,7 +27,7 @@ from trajopt.solvers.batch.values import NOT_BEGUN, Rows
 from trajopt.solvers.direct.program_parts import with_rows
 from trajopt.solvers.feedback import tracking_gains
 from trajopt.solvers.ipm import ends, ipm
-from trajopt.solvers.ipm.compiled_ipm import RESULT, InteriorLoop, kernels, serves
+from trajopt.solvers.ipm.compiled_ipm import GO_ON, RESULT, InteriorLoop, kernels, serves
 from trajopt.solvers.ipm.ends import End
 from trajopt.solvers.ipm.measure import Optimality
 from trajopt.solvers.ipm.newton import NewtonSystem
@@ -37,6 +37,8 @@ from trajopt.solvers.shooting import verdicts
 
 REFERRED = -2
 """The code of a problem whose rows are at other places than those of the others."""
+LOOKS = 3
+"""Iterations whose seconds tell what lanes would save."""
 _REFERRED = (REFERRED, End.NOT_FINITE, End.NO_STEP)
 """Codes of problems that single solves are to have."""
 
@@ -92,7 +94,7 @@ def _run(
 ) -> tuple[bool, dict[str, Any]]:
     """Solve the members: whether that was stopped, how the work was shared, and the share of lanes at work."""
     program, rows = members.program, members.rows
-    lanes = Lanes(program, options, len(rows), threads)
+    lanes = Lanes(program, options, len(rows), threads, lambda: _share(members, options))
     if lanes.pay:
         ran, use = lanes.run(members.batch[0], rows, told)
         members.results["seconds"] /= lanes.seats  # whose problems take turns
@@ -100,6 +102,19 @@ def _run(
     run = bound(kernels(program.n, program.m).library, "interior_run", "p")
     ran = run_on_threads(run, lambda shared: _worker(members, options, shared), members.count, threads, told)
     return ran.stopped, {"how": ran.how, "lanes": lanes_at_work(ran.threads, program.stages[:-1])}
+
+
+def _share(members: _Members, options: IPMOptions) -> float:
+    """The share of derivatives and trials in an iteration, of the least seconds in the first ones of a problem."""
+    loop = _worker(members, options, np.zeros(3, np.int64))
+    if not loop.begin(*members.first):
+        return 0.0
+    loop.multipliers(given=False)
+    seconds: list[tuple[float, float, float]] = []
+    while len(seconds) < LOOKS and loop.iterate() == GO_ON:
+        seconds.append(loop.seconds)
+    derivatives, system, trials = np.min(seconds or [(0.0, 1.0, 0.0)], axis=0)
+    return float((derivatives + trials) / (derivatives + system + trials))
 
 
 def _with_gains(batch: Batch, found: BatchSolution) -> BatchSolution:
@@ -112,7 +127,10 @@ def _with_gains(batch: Batch, found: BatchSolution) -> BatchSolution:
 
 
 class _Members(Rows):
-    """member_t of interior_loop.h for each problem, and where the solutions come to be."""
+    """member_t of interior_loop.h for each problem, and where the solutions come to be.
+
+    program: of one of the problems, first: its guess.
+    """
 
     def __init__(self, batch: Batch, guess: tuple[Array, Array], options: IPMOptions) -> None:
         ocp, n = batch.ocp, len(batch)
@@ -158,9 +176,12 @@ class _Members(Rows):
 
     def _first(self, options: IPMOptions) -> StageProgram:
         """The program of the first problem whose bounds are numbers: the others are compared with it."""
-        programs = (self._program(i, options) for i in range(self.count))
-        told = (p for p in programs if not np.isnan(p.row_bounds).any())
-        return next(told, None) or self._program(0, options)
+        for i in range(self.count):
+            found, self.first = self._program(i, options), self._guess(i)
+            if not np.isnan(found.row_bounds).any():
+                return found
+        self.first = self._guess(0)
+        return self._program(0, options)
 
     def _program(self, i: int, options: IPMOptions) -> StageProgram:
         return ipm.prepared(self.batch[i], self._guess(i), options).program

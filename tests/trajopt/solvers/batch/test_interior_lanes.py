@@ -1,5 +1,6 @@
 """Batches of the interior point with a problem in each lane: each solution is that of a single solve."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -27,6 +28,7 @@ MANY = 19
 @pytest.fixture(autouse=True)
 def lanes_for_all(monkeypatch):
     monkeypatch.setattr(interior_lanes, "WORTH", -1.0)
+    monkeypatch.setattr(interior_lanes, "ROUNDS", 1)
 
 
 def steps(scheme="rk4", substeps=1):
@@ -171,18 +173,17 @@ def test_the_default_solver_has_lanes():
 
 
 def test_lanes_are_taken_where_they_save_something(monkeypatch):
-    """Few empty lanes or cheap dynamics leave nothing to save; a limit of time and few problems are for problems one by one."""
-    monkeypatch.undo()
-    lanes = find_toolchain().lanes
+    """Few empty lanes or quick derivatives leave nothing to save; a limit of time and few problems are for problems one by one."""
+    lanes, options = find_toolchain().lanes, IPMOptions()
 
-    def saved(horizon):
-        ocp = swing(horizon)
+    def pays(horizon, share, count=MANY, **changes):
         rest = Guess(np.zeros((horizon + 1, 4)), np.zeros((horizon, 2)))
-        return interior_lanes.saved(ipm.prepared(ocp, rest, IPMOptions()).program)
+        program = ipm.prepared(swing(horizon), rest, options).program
+        return interior_lanes.Lanes(program, replace(options, **changes), count, 1, lambda: share).pay
 
-    assert saved(2 * lanes) == 0.0 and saved(lanes + 1) >= saved(2 * lanes - 1)
-    monkeypatch.setattr(interior_lanes, "WORTH", -1.0)
-    ocp = swing()
-    for n, options in ((lanes - 1, {}), (MANY, {"time_limit": 1e3})):
-        found = to.solve_batch(ocp, varied(ocp, n)[0], options=options, solver="ipm", threads=1)
-        assert found.meta["how"] == "1 thread" and found.success.all()
+    monkeypatch.setattr(interior_lanes, "WORTH", 0.09)
+    assert pays(lanes + 1, 0.9) and not pays(lanes + 1, 0.1) and not pays(2 * lanes, 1.0)
+    assert not pays(lanes + 1, 0.9, count=lanes - 1) and not pays(lanes + 1, 0.9, time_limit=1e3)
+    values, guess = varied(ocp := swing(), MANY)
+    found = to.solve_batch(ocp, values, guess, {"time_limit": 1e3}, solver="ipm", threads=1)
+    assert found.meta["how"] == "1 thread" and found.success.all()

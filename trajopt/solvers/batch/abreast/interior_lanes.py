@@ -33,12 +33,11 @@ from trajopt.solvers.options import IPMOptions
 from trajopt.solvers.shooting.compiled.compiled_iteration import code_of
 from trajopt.stage.compiled import builds
 from trajopt.stage.compiled.library import ABREAST, Library
-from trajopt.step.integrators import RUNGE_KUTTA
 
-ELSE = 10
-"""Evaluations of the dynamics at each knot, with derivatives, in the time of all else of an iteration, as an order of magnitude."""
-WORTH = 0.07
+WORTH = 0.09
 """Share of an iteration that lanes must save: less is lost again, since the memory of several problems does not fit the cache."""
+ROUNDS = 8
+"""Problems for each lane, below which libraries are not worth compiling, nor are lanes full."""
 
 _SharedPart = struct_of(
     "shared_part_t",
@@ -66,36 +65,30 @@ def kernels(ndx: int, nu: int) -> Kernels:
     return compiled_ipm.checked(found)
 
 
-def saved(program: StageProgram) -> float:
-    """The share of an iteration that lanes save where they hold problems, and not knots, which leave some of them empty.
-
-    It is that of empty lanes in derivatives, by the share of these in an iteration: the more stages and substeps, the more.
-    """
+def empty(program: StageProgram) -> float:
+    """The share of lanes that the knots of a problem leave empty in derivatives."""
     lanes = find_toolchain().lanes
-    stages: Any = program.stages[:-1]
-    knots = np.array([len(s.plain.t) for s in stages])
-    schemes = (RUNGE_KUTTA.get(s.library.shape.scheme) for s in stages)
-    steps = [
-        s.data.substeps * (1 if scheme is None else len(scheme.b)) for s, scheme in zip(stages, schemes, strict=True)
-    ]
-    blocks = -(-knots // lanes) * lanes
-    evaluations = float(np.average(steps, weights=blocks))
-    return float(1.0 - knots.sum() / blocks.sum()) * evaluations / (evaluations + ELSE)
+    knots = np.array([len(s.plain.t) for s in cast(Any, program.stages[:-1])])
+    return float(1.0 - knots.sum() / (-(-knots // lanes) * lanes).sum())
 
 
 class Lanes:
     """What solves ``count`` problems of a program's structure on some threads.
 
-    ``pay``: whether that is worth it, and there is room for a problem in each lane. A limit of time counts what a problem alone
-    takes, and asks for problems one by one.
+    ``pay``: whether that is worth it, and there is room for a problem in each lane. Lanes that hold problems, and not knots, save
+    the share of :func:`empty` lanes in derivatives. share: tells that of derivatives in an iteration, if asked. A limit of time
+    counts what a problem alone takes, and asks for problems one by one.
     """
 
-    def __init__(self, program: StageProgram, options: IPMOptions, count: int, threads: int | None) -> None:
+    def __init__(
+        self, program: StageProgram, options: IPMOptions, count: int, threads: int | None, share: Callable[[], float]
+    ) -> None:
         self.program, self.options = program, options
         *self.stages, self.end = cast(Any, program.stages)
         self.groups = min(threads or default_threads(), count)
         lanes = find_toolchain().lanes
-        self.pay = options.time_limit is None and count >= max(self.groups, 1) * lanes and saved(program) > WORTH
+        many = count >= ROUNDS * lanes * max(self.groups, 1)
+        self.pay = options.time_limit is None and many and empty(program) > WORTH and empty(program) * share() > WORTH
         if not self.pay:
             return
         self.kernels = kernels(program.n, program.m)
