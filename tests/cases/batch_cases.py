@@ -6,6 +6,8 @@ import pytest
 import trajopt as to
 from trajopt import Guess, StatusCode
 
+N = 6
+
 
 def shifted(ocp, n=9, size=0.3, seed=0):
     """Starting states about that of a problem, and guesses about those that stay there."""
@@ -17,15 +19,25 @@ def shifted(ocp, n=9, size=0.3, seed=0):
     return np.ascontiguousarray(x0), Guess(xs, size * rng.standard_normal((n, ocp.horizon, ocp.nu)))
 
 
-def check_each(found, batch, guess, options, solver="slq", rel=1e-9, cost=1e-11):
+def varied(ocp, n=N, seed=3, size=0.1):
+    """Starts of a system with four states and two controls, and guesses away from them."""
+    rng = np.random.default_rng(seed)
+    x0 = size * rng.standard_normal((n, 4))
+    guess = Guess(np.repeat(x0[:, None], ocp.horizon + 1, axis=1), size * rng.standard_normal((n, ocp.horizon, 2)))
+    return {"x0": x0}, guess
+
+
+def check_each(found, batch, guess, options, solver="slq", atol=1e-9, rel=1e-11):
+    """atol: of trajectories and gains, relative to their largest entry where that is above one. rel: of the cost."""
     for i in range(len(batch)):
         own = Guess(*(rows[i] if rows.ndim == 3 else rows for rows in guess))
         single = to.solve(batch[i], own, options, solver=solver, check=False)
-        assert found.status[i].code == single.status.code, (i, found.messages[i], str(single.status))
-        assert found.iterations[i] == single.iterations, i
+        told = i, found.messages[i], str(single.status)
+        assert (found.status[i].code, found.iterations[i]) == (single.status.code, single.iterations), told
+        assert found.status[i].message.split(":")[0].split(",")[0] == single.status.message.split(":")[0].split(",")[0]
         for name in ("xs", "us") if found.K is None else ("xs", "us", "K"):
             a, e = getattr(found, name)[i], getattr(single, name)
-            np.testing.assert_allclose(a, e, rtol=0, atol=rel * max(1.0, np.abs(e).max()), err_msg=f"{i} {name}")
-        assert found.cost[i] == pytest.approx(single.cost, rel=cost, nan_ok=True)
+            np.testing.assert_allclose(a, e, rtol=0, atol=atol * max(1.0, np.abs(e).max()), err_msg=f"{i} {name}")
+        assert found.cost[i] == pytest.approx(single.cost, rel=rel, nan_ok=True)
         if single.status.code in (StatusCode.MAX_ITERATIONS, StatusCode.NON_FINITE, StatusCode.NOT_POSITIVE_DEFINITE):
             assert found.status[i].knot == single.status.knot and found.status[i].component == single.status.component

@@ -1,7 +1,8 @@
-"""A batch by the interior-point method: kernels/interior_loop.h, whose solves run one after the other on each thread.
+"""A batch by the interior-point method: kernels/interior_loop.h, with a problem in each lane (:mod:`.abreast.interior_lanes`) where
+that is faster, else one problem after the other on each thread, with its knots in the lanes.
 
-Nothing of Python runs inside a solve; lanes hold the knots of a problem. What a solve asks of Python (steps for feasibility alone,
-a program with other places of rows) is solved there as a whole, one by one.
+Nothing of Python runs inside a solve. What it asks of Python (steps for feasibility alone, a program with other places of rows) is
+solved there as a whole, one by one.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from dynamics_backends.protocol import Array
 from trajopt.guesses.guesses import Guess
 from trajopt.problem.ocp import OCP
 from trajopt.results.status import Status
+from trajopt.solvers.batch.abreast.interior_lanes import Lanes
 from trajopt.solvers.batch.batch import Batch
 from trajopt.solvers.batch.solution import BatchSolution
 from trajopt.solvers.batch.threads import lanes_at_work, run_on_threads, with_referred
@@ -25,7 +27,7 @@ from trajopt.solvers.batch.values import NOT_BEGUN, Rows
 from trajopt.solvers.direct.program_parts import with_rows
 from trajopt.solvers.feedback import tracking_gains
 from trajopt.solvers.ipm import ends, ipm
-from trajopt.solvers.ipm.compiled_ipm import RESULT, InteriorLoop, kernels, serves
+from trajopt.solvers.ipm.compiled_ipm import GO_ON, RESULT, InteriorLoop, kernels, serves
 from trajopt.solvers.ipm.ends import End
 from trajopt.solvers.ipm.measure import Optimality
 from trajopt.solvers.ipm.newton import NewtonSystem
@@ -35,6 +37,8 @@ from trajopt.solvers.shooting import verdicts
 
 REFERRED = -2
 """The code of a problem whose rows are at other places than those of the others."""
+LOOKS = 3
+"""Iterations whose seconds tell what lanes would save."""
 _REFERRED = (REFERRED, End.NOT_FINITE, End.NO_STEP)
 """Codes of problems that single solves are to have."""
 
@@ -61,22 +65,17 @@ def in_interior(
 ) -> BatchSolution:
     """Solve a batch; guess: xs (n or 1, N + 1, nx), us (n or 1, N, nu)."""
     began, members = time.perf_counter(), _Members(batch, guess, options)
-    run = bound(kernels(members.program.n, members.program.m).library, "interior_run", "p")
-    shared = run_on_threads(run, lambda shared: _worker(members, options, shared), len(batch), threads, told)
+    stopped, how = _run(members, options, threads, told)
     r, us, limits = members.results, members.us, batch.bounds()
     if limits is not None:  # those of the programs are relaxed
         us = np.where(members.program.held, us, np.clip(us, *limits))
     status = tuple(members.status(i, options) for i in range(len(batch)))
-    meta = {
-        "how": shared.how,
-        "lanes": lanes_at_work(shared.threads, members.program.stages[:-1]),
-        "solve_times": r["seconds"].tolist(),
-    }
+    meta = {**how, "solve_times": r["seconds"].tolist()}
     arrays = members.xs, us, r["cost"].copy(), r["iterations"].copy()
     found = BatchSolution(*arrays, status, batch.times(), meta=meta)
     if gains:
         found = _with_gains(batch, found)
-    if not shared.stopped:
+    if not stopped:
         rest: dict[str, Any] = {"gains": gains, "threads": threads, "told": told}
         found = with_referred(
             batch,
@@ -90,6 +89,34 @@ def in_interior(
     return replace(found, meta={**found.meta, "seconds": time.perf_counter() - began})
 
 
+def _run(
+    members: _Members, options: IPMOptions, threads: int | None, told: Callable[[int], None] | None
+) -> tuple[bool, dict[str, Any]]:
+    """Solve the members: whether that was stopped, how the work was shared, and the share of lanes at work."""
+    program, rows = members.program, members.rows
+    lanes = Lanes(program, options, len(rows), threads, lambda: _share(members, options))
+    if lanes.pay:
+        ran, use = lanes.run(members.batch[0], rows, told)
+        members.results["seconds"] /= lanes.seats  # whose problems take turns
+        return ran.stopped, {"how": "lanes", "lanes": use}
+    run = bound(kernels(program.n, program.m).library, "interior_run", "p")
+    ran = run_on_threads(run, lambda shared: _worker(members, options, shared), members.count, threads, told)
+    return ran.stopped, {"how": ran.how, "lanes": lanes_at_work(ran.threads, program.stages[:-1])}
+
+
+def _share(members: _Members, options: IPMOptions) -> float:
+    """The share of derivatives and trials in an iteration, of the least seconds in the first ones of a problem."""
+    loop = _worker(members, options, np.zeros(3, np.int64))
+    if not loop.begin(*members.first):
+        return 0.0
+    loop.multipliers(given=False)
+    seconds: list[tuple[float, float, float]] = []
+    while len(seconds) < LOOKS and loop.iterate() == GO_ON:
+        seconds.append(loop.seconds)
+    derivatives, system, trials = np.min(seconds or [(0.0, 1.0, 0.0)], axis=0)
+    return float((derivatives + trials) / (derivatives + system + trials))
+
+
 def _with_gains(batch: Batch, found: BatchSolution) -> BatchSolution:
     """The feedback about each trajectory, as the single solve has it."""
     n, N, m = found.us.shape
@@ -100,7 +127,10 @@ def _with_gains(batch: Batch, found: BatchSolution) -> BatchSolution:
 
 
 class _Members(Rows):
-    """member_t of interior_loop.h for each problem, and where the solutions come to be."""
+    """member_t of interior_loop.h for each problem, and where the solutions come to be.
+
+    program: of one of the problems, first: its guess.
+    """
 
     def __init__(self, batch: Batch, guess: tuple[Array, Array], options: IPMOptions) -> None:
         ocp, n = batch.ocp, len(batch)
@@ -111,16 +141,11 @@ class _Members(Rows):
         self.xs, self.us = np.full((n, N + 1, nx), np.nan), np.full((n, N, ocp.nu), np.nan)
         self.results = np.zeros(n, RESULT)
         self.results["code"], self.results["cost"] = NOT_BEGUN, np.nan
-        us = np.empty((n, N, ocp.nu))
-        numbers = [np.empty((n, size)) for size in (program.numbers, program.numbers, program.rows, len(program.fixed))]
-        for i in range(n):
-            own = program.rebound(batch[i], self._guess(i).us)
-            us[i] = np.where(own.held, own.held_at, self._guess(i).us)
-            fits = program.alike(own) and ends.contradiction(own) is None
-            self.results["code"][i] = NOT_BEGUN if fits else REFERRED
-            if fits:
-                for rows, values in zip(numbers, (own.lower, own.upper, own.target, own.fixed_at), strict=True):
-                    rows[i] = values
+        limits, us = batch.bounds(), guess[1]
+        if limits is not None:
+            us = np.where(limits[0] == limits[1], limits[0], us)
+        one = not batch.bounds_differ and (limits is None or len(limits[0]) == 1)
+        numbers = self._numbers(1 if one else n)
         *stages, end = cast(Any, program.stages)
         data = [self.stages(batch, i, s.data, batch.path(_path(i), len(s.plain.t))) for i, s in enumerate(stages)]
         phases = np.ascontiguousarray(np.stack(data, axis=1))
@@ -130,14 +155,33 @@ class _Members(Rows):
         self.chosen = np.flatnonzero(self.results["code"] == NOT_BEGUN)
         self.rows = np.ascontiguousarray(self.rows[self.chosen])
 
+    def _numbers(self, count: int) -> list[Array]:
+        """Bounds, targets and fixed numbers (count, ..) of each problem, or, with a count of 1, those of all.
+
+        Who has them at other places, or such as contradict each other, is referred.
+        """
+        p = self.program
+        numbers = [np.empty((count, size)) for size in (p.numbers, p.numbers, p.rows, len(p.fixed))]
+        for i in range(count):
+            own = p.rebound(self.batch[i], self._guess(i).us)
+            if not p.alike(own) or ends.contradiction(own) is not None:
+                self.results["code"][i if count > 1 else slice(None)] = REFERRED
+                continue
+            for rows, values in zip(numbers, (own.lower, own.upper, own.target, own.fixed_at), strict=True):
+                rows[i] = values
+        return numbers
+
     def _guess(self, i: int) -> Guess:
         return Guess(*(rows[i if len(rows) == self.count else 0] for rows in self.guess))
 
     def _first(self, options: IPMOptions) -> StageProgram:
         """The program of the first problem whose bounds are numbers: the others are compared with it."""
-        programs = (self._program(i, options) for i in range(self.count))
-        told = (p for p in programs if not np.isnan(p.row_bounds).any())
-        return next(told, None) or self._program(0, options)
+        for i in range(self.count):
+            found, self.first = self._program(i, options), self._guess(i)
+            if not np.isnan(found.row_bounds).any():
+                return found
+        self.first = self._guess(0)
+        return self._program(0, options)
 
     def _program(self, i: int, options: IPMOptions) -> StageProgram:
         return ipm.prepared(self.batch[i], self._guess(i), options).program

@@ -51,8 +51,9 @@ def solve_batch(
     the vector unit, groups of lanes on threads, nothing of Python inside.  Their time_limit counts what a problem's whole group
     takes.  DDP without constraints, and the interior point (ipm), run whole solves in C, one problem after the other on each
     thread, with the knots of a problem in the lanes; what asks for more (no step length is accepted, numbers are not finite) is
-    solved once more as alone, which ``meta["referred"]`` tells. The default, "auto", takes one attempt after the other for all
-    problems that are left (:mod:`trajopt.solvers.batch.attempts`). Other solvers, and constraints with slq, are solved one by
+    solved once more as alone, which ``meta["referred"]`` tells.  Where knots would leave lanes empty, and derivatives take most of
+    the time, the interior point finds these in lanes that hold problems. The default, "auto", takes one attempt after the other for
+    all problems that are left (:mod:`trajopt.solvers.batch.attempts`). Other solvers, and constraints with slq, are solved one by
     one, in processes where that is worth it; ``meta["how"]`` tells. A problem that fails, or whose values are no numbers, has a
     status that says so, and stops nobody else; Ctrl-C returns what is finished, the others are "interrupted".
 

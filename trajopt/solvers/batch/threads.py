@@ -42,11 +42,16 @@ def lanes_at_work(threads: int, stages: Sequence[Any]) -> dict[str, float]:
 def run_on_threads(
     run: Callable[[int], None], worker: Callable[[Array], Any], count: int, threads: int | None, told: Told
 ) -> Ran:
-    """Run a function of C on the ``address`` of workers until the problems are solved.
+    """Run a function of C until ``count`` problems are solved: see :func:`run_groups`."""
+    return run_groups(run, worker, min(threads or default_threads(), count), told)
+
+
+def run_groups(run: Callable[[int], None], worker: Callable[[Array], Any], groups: int, told: Told) -> Ran:
+    """Run a function of C on the ``address`` of workers, one on each of some threads, until it returns.
 
     worker: made for each thread, of the numbers that they share: the next problem, how many are done, whether to stop.
     """
-    shared, groups = np.zeros(3, np.int64), min(threads or default_threads(), count)
+    shared = np.zeros(3, np.int64)
     workers = [worker(shared) for _ in range(groups)]
     with ThreadPoolExecutor(groups, thread_name_prefix="batch") as pool:
         wait_for([pool.submit(run, w.address) for w in workers], shared, told)

@@ -64,7 +64,7 @@ _CONSTANTS = {
     "LARGEST_SIGMA": barrier.SIGMA[1],
     "SCALED_FROM": measure.LARGE,
 }
-_Part = struct_of("part_t", "first:l last:l row:l count:l exact:l values expand curve room curve_room")
+PartData = struct_of("part_t", "first:l last:l row:l count:l exact:l values expand curve room curve_room")
 _PLACE = "v d g A B lx lu gx gu Q S R cost x_next kept xs"
 _STRUCTURE = [name for name, *_ in library.StructureData._fields_]
 _Interior = struct_of(
@@ -100,7 +100,7 @@ _Solve = struct_of(
 )
 _SIZES = [
     ctypes.sizeof(_Interior),
-    ctypes.sizeof(_Part),
+    ctypes.sizeof(PartData),
     RESULT.itemsize,
     ctypes.sizeof(_Member),
     ctypes.sizeof(_Solve),
@@ -132,7 +132,11 @@ def _kernels(ndx: int, nu: int, soon: bool) -> Kernels:
         raise CompilerError(
             "solver = 'ipm' needs a C compiler, and there is none that works; 'dms' and 'sqp' need none"
         )
-    found = (loaded_soon if soon else load)(source(ndx, nu))
+    return checked((loaded_soon if soon else load)(source(ndx, nu)))
+
+
+def checked(found: ctypes.CDLL) -> Kernels:
+    """The functions of a library. Raises RuntimeError where its structs are others."""
     size = bound(found, "interior_size", "i", ctypes.c_long)
     if [size(i) for i in range(len(_SIZES))] != _SIZES:
         raise RuntimeError("interior_loop.h and compiled_ipm.py disagree about their structs")
@@ -160,7 +164,8 @@ def serves(program: StageProgram, *, alone: bool) -> bool:
 class InteriorLoop:
     """interior_t and solve_t with their memory, for solves of one structure, one after the other.
 
-    own_rooms: whether the kernels work in memory of its own, as where another thread calls them.
+    own_rooms: whether the kernels work in memory of its own, as where another thread calls them. seated: whether it asks others for
+    their work: it has no memory for kernels then.
     """
 
     def __init__(
@@ -172,8 +177,9 @@ class InteriorLoop:
         z: Multipliers,
         *,
         own_rooms: bool = False,
+        seated: bool = False,
     ) -> None:
-        self._program, self._own_rooms = program, own_rooms
+        self._program, self._own_rooms, self._seated = program, own_rooms, seated
         *stages, end = self._stages = list[Any](program.stages)
         kept = [[self._room_kept(s, order) for s, order in zip(stages, program.orders, strict=False)] for _ in points]
         tables = [(ctypes.c_void_p * len(k))(*[None if a is None else address(a) for a in k]) for k in kept]
@@ -181,12 +187,12 @@ class InteriorLoop:
             aligned(max(size, 1)) for size in (program.N * program.n, *2 * (program.rows, len(program.fixed)))
         ]
         self._alive: list[Any] = [system, steps, z, points, kept, tables]
-        parts = (_Part * len(stages))(*(self._part(i) for i in range(len(stages))))
+        self.parts = (PartData * len(stages))(*(self._part(i) for i in range(len(stages))))
         _, rows, count = program.parts[-1]
         exact = program.orders[-1] == EXACT
         d = self.data = _Interior()
         d.parts, d.count, d.end_row, d.end_count, d.end_exact = (
-            ctypes.addressof(parts),
+            ctypes.addressof(self.parts),
             len(stages),
             rows.start,
             count,
@@ -205,7 +211,6 @@ class InteriorLoop:
         d.step_0, d.step_1 = (step.ref for step in steps)
         d.d, d.own_rows, d.own_fixes, d.new_rows, d.new_fixes = map(address, self._work)
         d.system, d.equations = ctypes.addressof(system.data), system.equations
-        self._alive.append(parts)
         self._pairs, self.state, self._member = np.zeros((0, 2)), _Solve(), _Member()
         self.address = ctypes.addressof(d)
         self._state = ctypes.addressof(self.state)
@@ -215,15 +220,16 @@ class InteriorLoop:
         self._resume = bound(library, "interior_resume", "p")
         self._iterate = bound(library, "interior_iterate", "p", ctypes.c_long)
 
-    def _room(self, rooms: Any) -> int:
+    def _room(self, rooms: Any) -> int | None:
+        if self._seated:
+            return None
         room = aligned(rooms.doubles) if self._own_rooms else rooms[0]
         self._alive.append(room)
         return address(room)
 
-    @staticmethod
-    def _room_kept(stages: Any, order: str) -> Array | None:
+    def _room_kept(self, stages: Any, order: str) -> Array | None:
         """What first derivatives leave for second ones."""
-        if order != EXACT:
+        if order != EXACT or self._seated:
             return None
         own, knots = stages.library, len(stages.plain.t)
         return aligned(-(-knots // own.lanes) * own.kept * stages.data.substeps * own.lanes)
@@ -234,7 +240,7 @@ class InteriorLoop:
         curve = code_of(own.second) if exact else None
         room = self._room(own.second_rooms(stages.data.substeps)) if exact else None
         calls = code_of(own.values), code_of(own.first), curve, self._room(own.rooms), room
-        return _Part(knots.start, knots.stop, rows.start, count, exact, *calls)
+        return PartData(knots.start, knots.stop, rows.start, count, exact, *calls)
 
     def prepare(self, o: IPMOptions, shared: Array) -> None:
         """Take the program's structure as it is now, and options; shared: the numbers next, done and stop of all threads."""

@@ -31,6 +31,8 @@ ALONE, ROLLED, CURVED, NEWTON = ("first",), ("first", "rollout"), ("first", "sec
 with problems side by side."""
 _SECOND = {"second", "newton"}
 """Parts that take second derivatives."""
+ABREAST = "abreast"
+"""The part of one whose lanes hold the same knot of several problems."""
 
 
 StagesData = struct_of("stages_t", "ti td substeps:l t dt p theta pg")
@@ -46,27 +48,31 @@ EndFirstData = struct_of("end_first_t", "cost g lx gx Q")
 
 
 class Library:
-    """The functions of a phase's structure, and the tables of its robot; what the end needs is part of every phase's."""
+    """The functions of a phase's structure, and the tables of its robot; what the end needs is part of every phase's.
+
+    Those of a part "abreast" take structs of as many problems as there are lanes, one after the other, and are none of the end.
+    """
 
     def __init__(self, found: ctypes.CDLL, backend: Any, shape: StageShape) -> None:
         self.shape, self.lanes = shape, find_toolchain().lanes
+        alone = ABREAST not in shape.parts
         self.tables = tables_of(model_in_loops(backend.map))
         self.ti, self.td = (pointers(t) for t in self.tables)
         head = address(self.tables[0][0])
         if "first" in shape.parts:
             self.first = bound(found, "stage_first", "pp ll pp")
-            self.end_values = bound(found, "end_values", "pp ll ppp")
-            self.end_first = bound(found, "end_first", "pppp")
+            if alone:
+                self.end_values = bound(found, "end_values", "pp ll ppp")
+                self.end_first = bound(found, "end_first", "pppp")
         if "rollout" in shape.parts:
             self.rollout = bound(found, "stage_rollout", "ppp ll p")
             self.rollout_abreast = bound(found, "stage_rollout_abreast", "plp")
             self.first_abreast = bound(found, "stage_first_abreast", "p lll pp")
             self.terms_abreast = bound(found, "stage_terms_abreast", "p lll pp")
             self.end_first_abreast = bound(found, "end_first_abreast", "pl pp")
-        elif "first" in shape.parts:
+        elif alone and "first" in shape.parts:
             self.values = bound(found, "stage_values", "pp ll pp")
-            self.on_groups = not backend.map.manifold.is_vector_space
-            if self.on_groups:
+            if not backend.map.manifold.is_vector_space:
                 self.moved, self.carried = found.stage_moved, found.stage_carried
         if "newton" in shape.parts:
             self.newton_abreast = bound(found, "stage_newton_abreast", "p lll ppp")
@@ -77,11 +83,12 @@ class Library:
         self.rooms = Rooms(int(bound(found, "stage_room", "p", ctypes.c_long)(head)) * self.lanes)
         if "second" in shape.parts:
             self.second = bound(found, "stage_second", "pp ll pp")
-            self.knot_second = ctypes.cast(found.stage_knot_second, ctypes.c_void_p).value
+            if alone:
+                self.knot_second = ctypes.cast(found.stage_knot_second, ctypes.c_void_p).value
             self.kept = int(bound(found, "stage_kept", "", ctypes.c_long)())
             self._second_room = bound(found, "stage_second_room", "pl", ctypes.c_long)
             self._second_rooms: dict[int, Rooms] = {}
-            if "first" in shape.parts:
+            if alone and "first" in shape.parts:
                 self.end_second = bound(found, "end_second", "ppd ppp")
 
     def newton_doubles(self, substeps: int) -> int:

@@ -4,8 +4,8 @@
 
    derivatives in the tangent spaces at x and at the node.  The twin of trajopt/stage/numpy_stages.py.
 
-   Before this text stand stage_types.h, step.h with what it asks for; FIRST or SECOND or both, for what is wanted, and with SECOND, or where
-   problems side by side are to have second derivatives, CURVATURE and curvature.h;
+   Before this text stand stage_types.h, knots.h with what it asks for; FIRST or SECOND or both, for what is wanted, and with SECOND, or
+   where Newton's loop asks for problems side by side, CURVATURE and curvature.h;
    FORCES_ROOM, the numbers of the forces of constraints and of their derivatives that running terms read, 0 for none; FORCES_BENT, of
    how many forces running_expand gives multipliers phi in place of (phi' forces)_xx, 0 for none: only with SECOND;
    NU >= MU (controls of the problem), NP (dynamics parameters); NT and NTT (weights and parameters of running and terminal terms), at most
@@ -15,16 +15,8 @@
        path_value(x, u, t, pg, g, w)                    path_first(.., g, gx, gu, w)      path_second(.., y, hxx, hux, huu, w)
        terminal_value, terminal_expand, final_value, final_first, final_second            the same without u and dt
 
-   Arrays begin at the first knot of the phase.  What is NULL among the results is not asked for. */
-
-#define MOST(a, b) ((a) > (b) ? (a) : (b))
-
-/* A block of knots on its lanes. */
-typedef struct {
-    V x[NX], node[NX], u[NU + 1], p[NP + 1], theta[THETA_ROOM], pg[PG_ROOM + 1], t, dt, next[NX], d[ND], G[ND * NW], l,
-        lx[ND], lu[NU + 1], lxx[ND * ND], lux[NU * ND + 1], luu[NU * NU + 1], g[MOST(NG, NGT) + 1], gx[MOST(NG, NGT) * ND + 1],
-        gu[NG * NU + 1], forces[FORCES_ROOM + 1], phi[FORCES_BENT + 1], block[MOST(ND, NU) * MOST(ND, NU)];
-} knot_t;
+   Arrays begin at the first knot of the phase.  What is NULL among the results is not asked for.  With ABREAST the structs are those of LANES
+   problems, one after the other: they ask for the same, and the lanes hold the same knot of each. */
 
 #if FORCES_BENT
 #define BENT_ROOM (long)(sizeof(contracted_t) / sizeof(V))
@@ -39,34 +31,11 @@ EXPORT long stage_room(const int *head)
     return sizeof(knot_t) / sizeof(V) + DYNAMICS_ROOM + TERMS_ROOM + BENT_ROOM;
 }
 
-/* Load the inputs of the knots n, n + 1, ..; returns how many of the lanes count. */
-static int load_knots(const stages_t *s, const point_t *at, long n, long last, knot_t *restrict k)
-{
-    const int count = last - n < LANES ? last - n : LANES;
-    pack(at->xs + n * NX, NX, count, k->x);
-    pack(at->nodes + n * NX, NX, count, k->node);
-    pack(at->us + n * NU, NU, count, k->u);
-    pack(s->p + n * NP, NP, count, k->p);
-    pack(s->theta + n * NT, NT, count, k->theta);
-    pack(s->pg + n * NPG, NPG, count, k->pg);
-    k->t = lanes_of(s->t + n, count);
-    k->dt = lanes_of(s->dt + n, count);
-    return count;
-}
-
-/* Store rows of `width` numbers from the knot n on, where they are asked for. */
-ALWAYS_INLINE void put_rows(const V *v, long width, int count, long n, double *out)
-{
-    if (out) unpack(v, width, count, out + n * width);
-}
-
-/* x_next, the gap d to the node */
-static void store_step(knot_t *restrict k, int count, long n, const values_t *out)
-{
-    put_rows(k->next, NX, count, n, out->x_next);
-    manifold_difference(k->node, k->next, k->d);
-    put_rows(k->d, ND, count, n, out->d);
-}
+/* x_next, and the gap d to the node, to the `values` of the lane l */
+#define STORE_STEP(values)                                  \
+    STORE(k->next, NX, count, n, (values).x_next)           \
+    manifold_difference(k->node, k->next, k->d);            \
+    STORE(k->d, ND, count, n, (values).d)
 
 static ctx_t context(const stages_t *s, V *w, V *forces)
 {
@@ -138,20 +107,20 @@ static void blocks_of(const V *H, hessian_t *restrict out)
 #endif
 
 #ifdef FIRST
-#ifndef ROLLOUT /* which gives values, too */
+#if !defined ROLLOUT && !defined ABREAST /* roll-outs give values, too */
 EXPORT void stage_values(const stages_t *s, const point_t *at, long first, long last, const values_t *out, V *room)
 {
     knot_t *k = (knot_t *)room;
     V *w = (V *)(k + 1);
     const ctx_t c = context(s, w, k->forces);
-    for (long n = first; n < last; n += LANES) {
+    for (long n = first; n < last; n += PACE) {
         const int count = load_knots(s, at, n, last, k);
         step(c, start_of(s, k), k->next);
-        store_step(k, count, n, out);
+        STORE_STEP(out[l])
         running_value(k->x, k->u, &k->t, &k->dt, k->theta, k->forces, &k->l, w);
-        put_rows(&k->l, 1, count, n, out->cost);
+        STORE(&k->l, 1, count, n, out[l].cost)
         path_value(k->x, k->u, &k->t, k->pg, k->g, w);
-        put_rows(k->g, NG, count, n, out->g);
+        STORE(k->g, NG, count, n, out[l].g)
     }
 }
 
@@ -197,15 +166,15 @@ static void store_sensitivities(knot_t *restrict k, int count, long n, const fir
 {
     carry_sensitivities(k);
     state_sensitivities(k, k->block);
-    put_rows(k->block, ND * ND, count, n, out->A);
+    STORE(k->block, ND * ND, count, n, out[l].A)
     control_sensitivities(k, k->block);
-    put_rows(k->block, ND * NU, count, n, out->B);
+    STORE(k->block, ND * NU, count, n, out[l].B)
 }
 
 /* Lines of the cache that will be written soon. */
 static inline void send_for(const double *rows, long numbers)
 {
-#if LANES > 1
+#if PACE > 1
     for (long i = 0; rows && i < numbers; i += 8) __builtin_prefetch(rows + i, 1, 2);
 #else
     (void)rows, (void)numbers;
@@ -219,7 +188,7 @@ EXPORT void stage_first(const stages_t *s, const point_t *at, long first, long l
     knot_t *k = (knot_t *)room;
     V *w = (V *)(k + 1);
     const ctx_t c = context(s, w, k->forces);
-    for (long n = first; n < last; n += LANES) {
+    for (long n = first; n < last; n += PACE) {
         const V *forces = k->forces;
         const int count = load_knots(s, at, n, last, k);
         send_for(out->A ? out->A + n * ND * ND : NULL, (long)count * ND * ND);
@@ -229,27 +198,29 @@ EXPORT void stage_first(const stages_t *s, const point_t *at, long first, long l
         send_for(out->R ? out->R + n * NU * NU : NULL, (long)count * NU * NU);
 #ifdef SECOND
         if (out->kept) {
-            substep_t *kept = (substep_t *)out->kept + n / LANES * s->substeps;
+            substep_t *kept = (substep_t *)out->kept + BLOCK_AT(n) * s->substeps;
             forward(c, start_of(s, k), kept, k->next, k->G, NULL);
             forces = kept->forces;
         } else
 #endif
         if (out->A || FORCES_ROOM) linearize(c, start_of(s, k), k->next, k->G);
         else if (stepped) step(c, start_of(s, k), k->next);
-        if (stepped) store_step(k, count, n, &out->values);
+        if (stepped) {
+            STORE_STEP(out[l].values)
+        }
         if (out->A) store_sensitivities(k, count, n, out);
         expand_running(k, forces, w);
         if (out->Q) add_forces_bend(c, k);
-        put_rows(&k->l, 1, count, n, out->values.cost);
-        put_rows(k->lx, ND, count, n, out->lx);
-        put_rows(k->lu, NU, count, n, out->lu);
-        put_rows(k->lxx, ND * ND, count, n, out->Q);
-        put_rows(k->lux, NU * ND, count, n, out->S);
-        put_rows(k->luu, NU * NU, count, n, out->R);
+        STORE(&k->l, 1, count, n, out[l].values.cost)
+        STORE(k->lx, ND, count, n, out[l].lx)
+        STORE(k->lu, NU, count, n, out[l].lu)
+        STORE(k->lxx, ND * ND, count, n, out[l].Q)
+        STORE(k->lux, NU * ND, count, n, out[l].S)
+        STORE(k->luu, NU * NU, count, n, out[l].R)
         path_first(k->x, k->u, &k->t, k->pg, k->g, k->gx, k->gu, w);
-        put_rows(k->g, NG, count, n, out->values.g);
-        put_rows(k->gx, NG * ND, count, n, out->gx);
-        put_rows(k->gu, NG * NU, count, n, out->gu);
+        STORE(k->g, NG, count, n, out[l].values.g)
+        STORE(k->gx, NG * ND, count, n, out[l].gx)
+        STORE(k->gu, NG * NU, count, n, out[l].gu)
     }
 }
 
@@ -265,7 +236,7 @@ typedef struct {
 } second_t;
 
 /* to += factor from */
-static void add_scaled(double factor, const V *from, V *restrict to, int count)
+static void add_scaled(V factor, const V *from, V *restrict to, int count)
 {
     for (int i = 0; i < count; i++) to[i] += factor * from[i];
 }
@@ -284,42 +255,45 @@ EXPORT void stage_second(const stages_t *s, const point_t *at, long first, long 
     substep_t *own = (substep_t *)(k + 1);
     V *w = (V *)(own + s->substeps), *xx = a->out.xx, *ux = a->out.ux, *uu = a->out.uu;
     ctx_t c = context(s, w, NULL);
-    for (long n = first; n < last; n += LANES) {
+    V sigma;
+    LOAD(&out[l].sigma, 0, 1, 1, &sigma)
+    for (long n = first; n < last; n += PACE) {
         const int count = load_knots(s, at, n, last, k);
-        const substep_t *kept = out->kept ? out->kept + n / LANES * s->substeps : NULL;
+        const substep_t *kept = out->kept ? out->kept + BLOCK_AT(n) * s->substeps : NULL;
         if (out->sigma != 0.0) {
             if (FORCES_ROOM && !kept)
                 dynamics_partials(context(s, w, k->forces), k->x, k->u, k->t, k->p, a->at.f, a->at.fx, a->at.fu);
             expand_running(k, kept ? kept->forces : k->forces, w);
             if (!out->lam) add_forces_bend(c, k);
-            for (int i = 0; i < FORCES_BENT; i++) k->phi[i] *= out->sigma;
+            for (int i = 0; i < FORCES_BENT; i++) k->phi[i] *= sigma;
         }
         c.phi = FORCES_BENT && out->sigma != 0.0 ? k->phi : NULL;
         if (out->lam) {
-            pack(out->lam + n * ND, ND, count, a->lam);
+            LOAD(out[l].lam, n, ND, count, a->lam)
             contract(c, start_of(s, k), k->node, kept, own, a);
             blocks_of(a->H, &a->out);
         } else {
             memset(&a->out, 0, sizeof a->out);
         }
         if (out->sigma != 0.0) {
-            add_scaled(out->sigma, k->lxx, xx, ND * ND);
-            add_scaled(out->sigma, k->lux, ux, NU * ND);
-            add_scaled(out->sigma, k->luu, uu, NU * NU);
+            add_scaled(sigma, k->lxx, xx, ND * ND);
+            add_scaled(sigma, k->lux, ux, NU * ND);
+            add_scaled(sigma, k->luu, uu, NU * NU);
         }
         if (out->y) {
-            pack(out->y + n * NG, NG, count, k->g);
+            LOAD(out[l].y, n, NG, count, k->g)
             path_second(k->x, k->u, &k->t, k->pg, k->g, k->lxx, k->lux, k->luu, w);
-            add_scaled(1.0, k->lxx, xx, ND * ND);
-            add_scaled(1.0, k->lux, ux, NU * ND);
-            add_scaled(1.0, k->luu, uu, NU * NU);
+            add_scaled(splat(1.0), k->lxx, xx, ND * ND);
+            add_scaled(splat(1.0), k->lux, ux, NU * ND);
+            add_scaled(splat(1.0), k->luu, uu, NU * NU);
         }
-        put_rows(xx, ND * ND, count, n, out->xx);
-        put_rows(ux, NU * ND, count, n, out->ux);
-        put_rows(uu, NU * NU, count, n, out->uu);
+        STORE(xx, ND * ND, count, n, out[l].xx)
+        STORE(ux, NU * ND, count, n, out[l].ux)
+        STORE(uu, NU * NU, count, n, out[l].uu)
     }
 }
 
+#ifndef ABREAST
 /* For a sweep that finds lam on its way: a phase at a point. */
 typedef struct {
     const stages_t *stages;
@@ -338,14 +312,15 @@ EXPORT void stage_knot_second(const void *sweep, long n, const double *lam, doub
     stage_second(&here, &at, 0, 1, &out, k->room);
 }
 #endif
+#endif
 
-#ifdef FIRST
+#if defined FIRST && !defined ABREAST
 static void load_end(const end_t *s, const double *x, knot_t *restrict k)
 {
-    pack(x, NX, 1, k->x);
-    pack(s->theta, NTT, 1, k->theta);
-    pack(s->pg, NPGT, 1, k->pg);
-    k->t = splat(s->t[0]);
+    LOAD(x, 0, NX, 1, k->x)
+    LOAD(s->theta, 0, NTT, 1, k->theta)
+    LOAD(s->pg, 0, NPGT, 1, k->pg)
+    LOAD(s->t, 0, 1, 1, &k->t)
 }
 
 /* Costs and constraints of `count` states, which stand `stride` numbers apart. */
@@ -372,12 +347,12 @@ EXPORT void end_first(const end_t *s, const double *x, const end_first_t *out, V
     V *w = (V *)(k + 1);
     load_end(s, x, k);
     terminal_expand(k->x, &k->t, k->theta, &k->l, k->lx, k->lxx, w);
-    put_rows(&k->l, 1, 1, 0, out->cost);
-    put_rows(k->lx, ND, 1, 0, out->lx);
-    put_rows(k->lxx, ND * ND, 1, 0, out->Q);
+    STORE(&k->l, 1, 1, 0, out->cost)
+    STORE(k->lx, ND, 1, 0, out->lx)
+    STORE(k->lxx, ND * ND, 1, 0, out->Q)
     final_first(k->x, &k->t, k->pg, k->g, k->gx, w);
-    put_rows(k->g, NGT, 1, 0, out->g);
-    put_rows(k->gx, NGT * ND, 1, 0, out->gx);
+    STORE(k->g, NGT, 1, 0, out->g)
+    STORE(k->gx, NGT * ND, 1, 0, out->gx)
 }
 
 #ifdef SECOND
@@ -390,11 +365,11 @@ EXPORT void end_second(const end_t *s, const double *x, double sigma, const doub
     terminal_expand(k->x, &k->t, k->theta, &k->l, k->lx, k->lxx, w);
     for (int i = 0; i < ND * ND; i++) H[i] = sigma * k->lxx[i];
     if (y) {
-        pack(y, NGT, 1, k->g);
+        LOAD(y, 0, NGT, 1, k->g)
         final_second(k->x, &k->t, k->pg, k->g, k->lxx, w);
-        add_scaled(1.0, k->lxx, H, ND * ND);
+        add_scaled(splat(1.0), k->lxx, H, ND * ND);
     }
-    unpack(H, ND * ND, 1, xx);
+    STORE(H, ND * ND, 1, 0, xx)
 }
 #endif
 #endif

@@ -375,13 +375,6 @@ ALWAYS_INLINE void all_through(passage_t step, V *restrict G, columns_t *restric
     through_step(step, G, kept, (PANELS - 1) * PANEL, LAST_PANEL);
 }
 
-static V lanes_of(const double *values, int count)
-{
-    V r;
-    for (int l = 0; l < LANES; l++) LANE(r, l) = values[l < count ? l : count - 1];
-    return r;
-}
-
 /* Whether a step of one substep is x + increment with f and its derivatives at one point, in a vector space. */
 #if STAGES == 1 && !defined LIE
 #define AT_ONE_POINT 1

@@ -33,8 +33,8 @@ class StageShape(NamedTuple):
 
     scheme: of the time step, or JUMP. parameters: names and sizes of those of the dynamics. nu: controls of the problem.
     running, terminal: the cost terms; path, final: the constraints. hessian: of the cost, "gauss_newton" or "exact".
-    parts: of the functions: "first" (values and first order), "second", "rollout", which needs "first"; or "newton" alone, what
-    Newton's loop asks for of several problems side by side.
+    parts: of the functions: "first" (values and first order), "second", "rollout", which needs "first"; "abreast": lanes hold the
+    same knot of several problems; or "newton" alone, what Newton's loop asks for of several problems side by side.
     """
 
     scheme: str
@@ -67,8 +67,10 @@ def stage_source(
         template("lanes/context.h"),
         *_motion(dynamics, map.manifold, second),
         *(part.source for part in traced),
+        *([template("lanes/rows.h")] if {"abreast", *_MORE}.intersection(shape.parts) else []),
+        kernel_text("knots.h"),
         kernel_text("stage.h"),
-        *_more(shape.parts),
+        *(kernel_text(name) for part in shape.parts for name in _MORE.get(part, ())),
     ]
     lengths = traced.running.theta, traced.terminal.theta
     return StageSource("\n".join(text), *lengths, f"({room}) + {terms_room}", traced.running.forces)
@@ -135,14 +137,8 @@ def _motion(dynamics: DynamicsSource, manifold: Manifold, second: DynamicsSource
     return [*first, second.source, manifold_source.curvature_source(manifold), *step, *curvature]
 
 
-def _more(parts: Sequence[str]) -> list[str]:
-    """What stands behind stage.h for some of the parts."""
-    more = [name for part in parts for name in _MORE.get(part, ())]
-    return [template("lanes/rows.h"), *map(kernel_text, more)] if more else []
-
-
 _MORE = {"rollout": ("rollout.h", "abreast.h", "first_abreast.h"), "newton": ("abreast.h", "newton_abreast.h")}
-"""What stands behind stage.h and rows.h for some of the parts."""
+"""What stands behind stage.h for some of the parts."""
 _SUM_OF_NUMBERS = re.compile(r"[\d+() ]+")
 LEAST_ROOM = 256
 """Weights and parameters that there is always room for, so that most edits of terms change nothing but the terms' own code."""

@@ -46,7 +46,7 @@ def check_lanes(ocp, n, size, options, *, gains=False):
     batch = Batch(ocp, {"x0": x0})
     found = to.solve_batch(batch, guess=guess, options=options, solver="ddp", gains=gains, threads=1)
     assert found.meta["how"] == "lanes"
-    check_each(found, batch, guess, options, "ddp", rel=1e-6, cost=1e-6)  # rounding grows along far ways
+    check_each(found, batch, guess, options, "ddp", atol=1e-6, rel=1e-6)  # rounding grows along far ways
     return found
 
 

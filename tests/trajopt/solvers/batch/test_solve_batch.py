@@ -35,7 +35,7 @@ def test_each_is_the_single_solve(problem, name):
     batch, options = Batch(ocp, {"x0": x0}), {**SETTINGS[name], "max_iterations": 8}  # before rounding has grown
     found = to.solve_batch(batch, guess=guess, options=options, solver="slq", gains=True, threads=1)
     assert found.meta["how"] == "lanes"
-    check_each(found, batch, guess, options, rel=1e-7 if "every 7" in name else 1e-8)
+    check_each(found, batch, guess, options, atol=1e-7 if "every 7" in name else 1e-8)
 
 
 @pytest.mark.parametrize("changes", [
@@ -51,7 +51,7 @@ def test_options_mean_the_same(changes):
     x0, guess = shifted(ocp, size=0.1)
     options = {"max_iterations": 8, **changes}
     check_each(
-        to.solve_batch(ocp, {"x0": x0}, guess, options, solver="slq"), Batch(ocp, {"x0": x0}), guess, options, rel=1e-7
+        to.solve_batch(ocp, {"x0": x0}, guess, options, solver="slq"), Batch(ocp, {"x0": x0}), guess, options, atol=1e-7
     )
 
 

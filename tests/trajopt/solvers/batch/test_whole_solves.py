@@ -4,13 +4,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from batch_cases import N, check_each, varied
 
 import trajopt as to
 from trajopt import Batch, Guess, StatusCode
 from trajopt.solvers.batch import threads
 
 pytestmark = pytest.mark.needs_compiler
-N = 6
 GOAL = np.array([0.4, 0.3, 0.0, 0.0])
 
 
@@ -35,25 +35,6 @@ def swing(*, constrained, horizon=16):
     constraints = {"constraints": [slow, corner], "terminal_constraints": [reach]}
     limits = {"u_lower": [-30.0, -30.0], "u_upper": [30.0, 30.0]}
     return to.OCP.single_phase(dynamics, np.zeros(4), horizon, 0.05, terms, [], **constraints, **limits)
-
-
-def varied(ocp, n=N, seed=3, size=0.1):
-    """Starts, and guesses away from them."""
-    rng = np.random.default_rng(seed)
-    x0 = size * rng.standard_normal((n, 4))
-    guess = Guess(np.repeat(x0[:, None], ocp.horizon + 1, axis=1), size * rng.standard_normal((n, ocp.horizon, 2)))
-    return {"x0": x0}, guess
-
-
-def check_each(found, batch, guess, options, solver, atol=1e-9, rel=1e-11):
-    for i in range(len(batch)):
-        single = to.solve(batch[i], Guess(guess.xs[i], guess.us[i]), options, solver=solver, check=False)
-        assert (found.status[i].code, found.iterations[i]) == (single.status.code, single.iterations), i
-        assert found.status[i].message.split(":")[0] == single.status.message.split(":")[0]
-        for name in ("xs", "us") if found.K is None else ("xs", "us", "K", "k"):
-            a, e = getattr(found, name)[i], getattr(single, name)
-            np.testing.assert_allclose(a, e, rtol=0, atol=atol * max(1.0, np.abs(e).max()), err_msg=f"{i} {name}")
-        assert found.cost[i] == pytest.approx(single.cost, rel=rel)
 
 
 @pytest.mark.parametrize("changes", [

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from rigid_body_cases import tree
+from tumble_cases import tumble
 
 import trajopt as to
 from trajopt import Guess, StatusCode, WarmStart
@@ -34,27 +34,6 @@ def swing(goal=GOAL, corner=0.4):
         "u_upper": [30.0] * 2,
     }
     return to.OCP.single_phase(dynamics, np.zeros(4), 16, 0.05, terms, [], **fields)
-
-
-def tumble(scheme="rk4"):
-    """A free base in the air is turned by its joints, of which one has a place to be and all have speed limits."""
-    body = to.FreeBody(tree("floating90", 3))
-    manifold, rng = body.manifold, np.random.default_rng(0)
-    x0 = np.concatenate([body.model.random_configuration(rng, 1)[0], np.zeros(body.model.nv)])
-    goal = manifold.integrate(x0[:, None], 0.3 * rng.standard_normal((manifold.ndx, 1)))[:, 0]
-    dynamics = to.SampledSystem(to.make_backend(body, "analytic"), scheme)
-    joints, rates = slice(7, body.model.nq), slice(body.model.nq + 6, None)
-    count = body.model.nv - 6
-    speed = to.residual_constraint("speed", lambda x, u, t, p: list(x[rates]), manifold, count, -1.5, 1.5)
-    place = to.residual_constraint("place", lambda x, u, t, p: [x[joints][0] - goal[7]], manifold, 1, 0.0, 0.0)
-    terms = [to.control_cost(body.nu, weight=1e-2), to.state_cost(manifold, goal, 0.1, name="way")]
-    fields = {
-        "constraints": [speed],
-        "terminal_constraints": [place],
-        "u_lower": [-0.5] * body.nu,
-        "u_upper": [0.5] * body.nu,
-    }
-    return to.OCP.single_phase(dynamics, x0, 12, 0.05, terms, [to.state_cost(manifold, goal, 10.0)], **fields)
 
 
 def guess_of(ocp, size=0.3, seed=3):

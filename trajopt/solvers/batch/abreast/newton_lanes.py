@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from typing import Any, cast
 
@@ -18,7 +17,7 @@ from dynamics_backends.protocol import Array
 from trajopt.lq.compiled_lq import CompiledLQ, abreast
 from trajopt.problem.ocp import OCP
 from trajopt.solvers.batch.abreast.seats import Seats, TurnsData, Use, how_many, used, with_seats
-from trajopt.solvers.batch.threads import wait_for
+from trajopt.solvers.batch.threads import run_groups
 from trajopt.solvers.options import DDPOptions
 from trajopt.solvers.shooting.compiled.compiled_iteration import code_of
 from trajopt.solvers.shooting.newton.compiled_newton import CompiledNewton, source
@@ -63,20 +62,14 @@ class NewtonLanes:
     ) -> None:
         self.ocp, self.options, self.plain, self.exact, self.libraries = ocp, options, plain, exact, libraries
         self.lq = CompiledLQ(ocp.manifold.ndx, ocp.nu)
-        self.shared = np.zeros(3, np.int64)  # next, done, stop
-        one = self.seated()
+        one = self.solver(np.zeros(3, np.int64), seated=True)
         self._bytes, self._bytes_shared = one.size, 8 * self.attempts_room
         one.close()
 
-    def seated(self) -> CompiledNewton:
-        """Memory for one problem, and the struct that describes it."""
-        return CompiledNewton(self.ocp, self.plain, self.exact, self.lq, self.options, self.shared, seated=True)
-
-    def alone(self) -> CompiledNewton:
-        """What finds steps with damping for one problem at a time."""
-        made = CompiledNewton(self.ocp, self.plain, self.exact, self.lq, self.options, self.shared, own_rooms=True)
-        made.data.bounded = 0
-        return made
+    def solver(self, shared: Array, *, seated: bool) -> CompiledNewton:
+        """Memory for one problem, and the struct that describes it; not seated: what finds steps with damping for one at a time."""
+        given = self.plain, self.exact, self.lq, self.options, shared
+        return CompiledNewton(self.ocp, *given, own_rooms=not seated, seated=seated)
 
     @property
     def attempts_room(self) -> int:
@@ -90,23 +83,26 @@ class NewtonLanes:
         told: called with the number of problems that have ended.
         """
         groups, seats = how_many(len(rows), threads, SEATS, self._bytes, self._bytes_shared)
-        parts = [_Part(self, rows, seats) for _ in range(groups)]
-        run = bound(library(), "newton_seats_run", "p")
+        parts: list[_Part] = []
+
+        def part(shared: Array) -> _Part:
+            parts.append(_Part(self, rows, seats, shared))
+            return parts[-1]
+
         try:
-            with ThreadPoolExecutor(groups, thread_name_prefix="batch") as pool:
-                wait_for([pool.submit(run, part.address) for part in parts], self.shared, told)
+            run_groups(bound(library(), "newton_seats_run", "p"), part, groups, told)
         finally:
-            for part in parts:
-                part.close()
-        return used([part.group for part in parts], seats)
+            for made in parts:
+                made.close()
+        return used([made.group for made in parts], seats)
 
 
 class _Part:
     """A group of seats with its memory."""
 
-    def __init__(self, lanes: NewtonLanes, rows: Array, seats: int) -> None:
-        self._alone = lanes.alone()
-        self._solves = [lanes.seated() for _ in range(seats)]
+    def __init__(self, lanes: NewtonLanes, rows: Array, seats: int, shared: Array) -> None:
+        self._alone = lanes.solver(shared, seated=False)
+        self._solves = [lanes.solver(shared, seated=True) for _ in range(seats)]
         for one in self._solves:
             one.data.members, one.data.total = address(rows), len(rows)
         self._seats = Seats(library(), [one.address for one in self._solves])

@@ -64,18 +64,18 @@ def how_many(total: int, threads: int | None, each: int, own: int, shared: int) 
 class Seats:
     """Seats of one thread, and the turns that they take (``data``).
 
-    code: the library of a solver. places: addresses of what it knows of each seat.
+    code: the library of a solver. places: addresses of what it knows of each seat. stack: bytes of that of each.
     """
 
-    def __init__(self, code: ctypes.CDLL, places: Sequence[int]) -> None:
+    def __init__(self, code: ctypes.CDLL, places: Sequence[int], stack: int = STACK) -> None:
         size = bound(code, "seats_size", "i", ctypes.c_long)
         if size(1) != ctypes.sizeof(TurnsData):
             raise RuntimeError("seats.h and seats.py disagree about their structs")
         count = len(places)
-        self._seats, self._stacks = aligned(-(-count * size(0) // _LINE)), np.empty(count * STACK, np.uint8)
+        self._seats, self._stacks = aligned(-(-count * size(0) // _LINE)), np.empty(count * stack, np.uint8)
         put = bound(code, "seats_place", "plppl")
         for i, place in enumerate(places):
-            put(address(self._seats), i, place, self._stacks.ctypes.data + i * STACK, STACK)
+            put(address(self._seats), i, place, self._stacks.ctypes.data + i * stack, stack)
         self.data = TurnsData(address(self._seats), count)
 
 

@@ -7,11 +7,8 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from typing import Any
-
-import numpy as np
 
 from dynamics_backends.compiled.interface.libraries import address, aligned, bound, struct_of
 from dynamics_backends.protocol import Array
@@ -19,7 +16,7 @@ from trajopt.lq.compiled_lq import CompiledLQ, abreast
 from trajopt.problem.ocp import OCP
 from trajopt.results.status import NEAR, SOLVED
 from trajopt.solvers.batch.abreast.seats import Seats, TurnsData, Use, how_many, used, with_seats
-from trajopt.solvers.batch.threads import wait_for
+from trajopt.solvers.batch.threads import run_groups
 from trajopt.solvers.batch.values import ENDS, RESULT, Members
 from trajopt.solvers.options import SLQOptions
 from trajopt.solvers.shooting.compiled.compiled_iteration import CompiledIteration, code_of, source
@@ -94,16 +91,18 @@ class Lanes:
     def run(self, members: Members, threads: int | None, told: Callable[[int], None] | None) -> Use:
         """Solve the members; their arrays are filled. told: called with the number of problems that have ended."""
         groups, seats = how_many(members.count, threads, SEATS, self._bytes, self._bytes_shared)
-        shared = np.zeros(3, np.int64)  # next, done, stop
-        parts = [_Part(self, members, shared, seats) for _ in range(groups)]
-        run = bound(library(), "batch_run", "p")
+        parts: list[_Part] = []
+
+        def part(shared: Array) -> _Part:
+            parts.append(_Part(self, members, shared, seats))
+            return parts[-1]
+
         try:
-            with ThreadPoolExecutor(groups, thread_name_prefix="batch") as pool:
-                wait_for([pool.submit(run, part.address) for part in parts], shared, told)
+            run_groups(bound(library(), "batch_run", "p"), part, groups, told)
         finally:
-            for part in parts:
-                part.close()
-        return used([part.group for part in parts], seats)
+            for made in parts:
+                made.close()
+        return used([made.group for made in parts], seats)
 
 
 class _Part:

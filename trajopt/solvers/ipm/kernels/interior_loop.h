@@ -227,8 +227,8 @@ static int corrected(solve_t *o, direction_t *step, double *alpha, double *objec
         const double value = find_values(PROBLEM(o), o->other);
         at = violation_at(o, o->other);
         if (takes(o, o->at.theta, phi, at.theta, merit(o, value, at), length * slope)) {
-            find_first(PROBLEM(o), o->other);
             *step = other, *alpha = length, *objective = value, *here = at;
+            find_first(PROBLEM(o), o->other);
             return 1;
         }
         if (!(at.theta <= WORTH * last)) return 0;
@@ -405,30 +405,35 @@ EXPORT long interior_iterate(solve_t *o)
     return GO_ON;
 }
 
-static long solve(interior_t *w, const member_t *m)
+static long solve(solve_t *o, interior_t *w, const member_t *m)
 {
-    solve_t o;
-    long code = interior_begin(&o, w, m);
-    if (code == GO_ON) interior_multipliers(&o, 0);
-    while (code == GO_ON) code = interior_iterate(&o);
-    const double *v = o.point->own.v;
-    const optimality_t *last = &o.now_;
-    memcpy(m->to_xs, o.point->xs, sizeof(double) * (w->structure.N + 1) * w->program.nx);
+    long code = interior_begin(o, w, m);
+    if (code == GO_ON) interior_multipliers(o, 0);
+    while (code == GO_ON) code = interior_iterate(o);
+    const double *v = o->point->own.v;
+    const optimality_t *last = &o->now_;
+    memcpy(m->to_xs, o->point->xs, sizeof(double) * (w->structure.N + 1) * w->program.nx);
     memcpy(m->to_us, v + first_control(&w->structure), sizeof(double) * w->structure.N * M_);
-    *m->result = (result_t){code,        o.iteration, o.objective,    last->gradient, last->violation, last->plain,
-                            last->error, o.scale,     now() - o.began};
+    *m->result = (result_t){code,        o->iteration, o->objective,    last->gradient, last->violation, last->plain,
+                            last->error, o->scale,     now() - o->began};
     return code;
 }
 
-/* Solve problems until there are none left, or until `stop` is set. */
-EXPORT void interior_run(interior_t *w)
+/* Solve problems, one after the other in o, until there are none left, or until `stop` is set. */
+static void solve_all(solve_t *o, interior_t *w)
 {
     while (!*w->stop) {
         const long number = __atomic_fetch_add(w->next, 1, __ATOMIC_RELAXED);
         if (number >= w->total) break;
-        const long code = solve(w, w->members + number);
+        const long code = solve(o, w, w->members + number);
         if (code != NOT_FINITE && code != NO_STEP) __atomic_add_fetch(w->done, 1, __ATOMIC_RELAXED);
     }
+}
+
+EXPORT void interior_run(interior_t *w)
+{
+    solve_t o;
+    solve_all(&o, w);
 }
 
 /* The sizes of interior_t, part_t, result_t, member_t and solve_t. */

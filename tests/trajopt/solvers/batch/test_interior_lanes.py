@@ -1,0 +1,189 @@
+"""Batches of the interior point with a problem in each lane: each solution is that of a single solve."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from batch_cases import check_each, varied
+from tumble_cases import tumble
+
+import trajopt as to
+from dynamics_backends.compiled.interface.libraries import find_toolchain
+from experiments.config.build import build_task
+from experiments.config.config import load_config
+from trajopt import Batch, Guess, StatusCode
+from trajopt.solvers.batch import threads
+from trajopt.solvers.batch.abreast import interior_lanes
+from trajopt.solvers.ipm import ipm
+from trajopt.solvers.options import IPMOptions
+
+pytestmark = pytest.mark.needs_compiler
+CONFIGS = Path(to.__file__).parents[1] / "problems" / "configs"
+GOAL = np.array([0.4, 0.3, 0.0, 0.0])
+MANY = 19
+"""More problems than a group has seats."""
+
+
+@pytest.fixture(autouse=True)
+def lanes_for_all(monkeypatch):
+    monkeypatch.setattr(interior_lanes, "WORTH", -1.0)
+    monkeypatch.setattr(interior_lanes, "ROUNDS", 1)
+
+
+def steps(scheme="rk4", substeps=1):
+    body = to.FreeBody(to.load_robot("double_pendulum"))
+    return to.SampledSystem(to.make_backend(body, "analytic"), scheme, substeps)
+
+
+def swing(horizon=9):
+    """A double pendulum reaches a posture; its joints below a speed and out of a corner."""
+    dynamics = steps()
+    manifold = dynamics.manifold
+    terms = [to.control_cost(2, weight=1e-2), to.state_cost(manifold, GOAL, [0.1, 0.1, 0.01, 0.01], name="way")]
+    slow = to.state_bounds(manifold, [-np.inf, -np.inf, -2.0, -2.0], [np.inf, np.inf, 1.6, 1.6], name="speed")
+    rows = (lambda x, u, t, p: [x[1] * x[1] - x[0] - p["room"][0]], manifold, 1, -np.inf)
+    corner = to.residual_constraint("corner", *rows, parameters={"room": [0.4]})
+    reach = to.state_bounds(manifold, GOAL, GOAL, name="reach")
+    fields = {"constraints": [slow, corner], "terminal_constraints": [reach]}
+    limits = {"u_lower": [-30.0, -30.0], "u_upper": [30.0, 30.0]}
+    return to.OCP.single_phase(dynamics, np.zeros(4), horizon, 0.8 / horizon, terms, [], **fields, **limits)
+
+
+def in_lanes(batch, guess, changes=None, **fields):
+    found = to.solve_batch(batch, guess=guess, options=changes, solver="ipm", threads=1, **fields)
+    assert found.meta["how"] == "lanes"
+    assert found.meta["lanes"]["threads"] == 1 and found.meta["lanes"]["seats"] == find_toolchain().lanes
+    return found
+
+
+@pytest.mark.parametrize("changes", [
+    {},
+    {"hessian": "gauss_newton"},
+    {"barrier_strategy": "monotone"},
+    {"barrier": 1e-4, "hessian": "gauss_newton"},
+    {"max_iterations": 4},
+], ids=str)  # fmt: skip
+def test_each_is_the_single_solve(changes):
+    """Starts, sides, parameters of constraints, goals and limits differ; the speed binds."""
+    ocp = swing()
+    values, guess = varied(ocp, MANY)
+    rng = np.random.default_rng(5)
+    goals = GOAL + 0.1 * rng.standard_normal((MANY, 4))
+    values |= {"corner.room": 0.4 + 0.1 * rng.random(MANY), "reach.lower": goals, "reach.upper": goals}
+    values |= {"speed.lower": -1.5 - rng.random((MANY, 2)), "way.weight": rng.random((MANY, 4))}
+    values |= {"u_upper": 20.0 + rng.random((MANY, 2))}
+    batch = Batch(ocp, values)
+    found = in_lanes(batch, guess, changes, gains=True)
+    ended = {StatusCode.CONVERGED, StatusCode.MAX_ITERATIONS}
+    assert not found.meta.get("referred") and {s.code for s in found.status} <= ended
+    assert found.success.any() == ("max_iterations" not in changes)
+    assert found.meta["lanes"]["expansions"] > 0.6
+    check_each(found, batch, guess, changes, "ipm")
+
+
+@pytest.mark.parametrize("hessian", ["exact", "gauss_newton"])
+def test_an_arm_goes_around_a_sphere_to_many_goals(hessian):
+    task = build_task(load_config(CONFIGS / "ur5_obstacle.toml", ["problem.horizon=10", "problem.dt=0.2"]))
+    goal = next(c for c in task.ocp.terminal_constraints if c.name == "goal")
+    goals = np.tile(goal.lower, (MANY, 1))
+    goals[:, :3] += 0.1 * np.random.default_rng(0).uniform(-1.0, 1.0, (MANY, 3))
+    batch = Batch(task.ocp, {"goal.lower": goals, "goal.upper": goals})
+    guess = Guess(*(np.repeat(rows[None], MANY, axis=0) for rows in task.guess))
+    found = in_lanes(batch, guess, {"hessian": hessian})
+    assert found.success.all() and found.meta["lanes"]["expansions"] >= 0.8
+    few = list(range(0, MANY, 3))
+    check_each(
+        to.BatchSolution(*(getattr(found, name)[few] for name in ("xs", "us", "cost", "iterations")),
+                         tuple(found.status[i] for i in few), found.times),
+        batch.subset(few), Guess(guess.xs[few], guess.us[few]), {"hessian": hessian}, "ipm",
+    )  # fmt: skip
+
+
+def test_states_may_live_on_a_group():
+    """Multipliers are carried to other tangent spaces, also those of steps that are not taken yet."""
+    ocp = tumble()
+    n, rng = find_toolchain().lanes + 3, np.random.default_rng(1)
+    away = 0.05 * rng.standard_normal((n, ocp.manifold.ndx))
+    x0 = ocp.manifold.integrate(np.repeat(ocp.x0[:, None], n, axis=1), away.T).T
+    us = 0.1 * rng.standard_normal((n, ocp.horizon, ocp.nu))
+    guess = Guess(np.repeat(x0[:, None], ocp.horizon + 1, axis=1), us)
+    batch = Batch(ocp, {"x0": x0})
+    check_each(in_lanes(batch, guess), batch, guess, None, "ipm")
+
+
+def test_phases_have_lanes_of_their_own():
+    """Two phases of other lengths and steps, of which the first has constraints."""
+    fine, coarse = steps("rk4", 2), steps("semi_implicit_euler")
+    manifold = fine.manifold
+    terms = (to.control_cost(2, weight=1e-2),)
+    slow = to.state_bounds(manifold, [-np.inf, -np.inf, -2.0, -2.0], [np.inf, np.inf, 1.5, 1.5], name="speed")
+    corner = to.residual_constraint("corner", lambda x, u, t, p: [x[1] * x[1] - x[0]], manifold, 1, -np.inf, 0.6)
+    phases = (
+        to.Phase(fine, np.full(5, 0.08), terms, constraints=(slow, corner)),
+        to.Phase(coarse, np.full(9, 0.05), terms),
+    )
+    reach = to.state_bounds(manifold, GOAL, GOAL, name="reach")
+    ocp = to.OCP(phases, np.zeros(4), (), terminal_constraints=(reach,))
+    values, guess = varied(ocp, MANY)
+    batch = Batch(ocp, values)
+    check_each(in_lanes(batch, guess), batch, guess, None, "ipm")
+
+
+def test_what_cannot_be_solved_is_told_as_alone_and_stops_nobody():
+    """A goal beyond what the speed allows, a start that is no number, a problem with rows at other places."""
+    ocp = swing()
+    values, guess = varied(ocp, MANY, size=0.02)
+    values["x0"][2] = np.nan
+    goals = np.tile(GOAL, (MANY, 1))
+    goals[0, 0] = 30.0
+    lower, upper = goals.copy(), goals.copy()
+    lower[4, 1] -= 0.01
+    batch = Batch(ocp, {**values, "reach.lower": lower, "reach.upper": upper})
+    found = in_lanes(batch, guess)
+    assert found.status[0].code is StatusCode.LOCALLY_INFEASIBLE and "x0 of problem 2 holds NaN" in found.messages[2]
+    assert found.meta["referred"] == [0, 2, 4]
+    others = [i for i in range(MANY) if i not in (0, 2)]
+    assert found.success[others].all()
+    one_by_one = to.solve_batch(batch, guess=guess, options={"time_limit": 1e3}, solver="ipm", threads=1)
+    np.testing.assert_allclose(found.xs[others], one_by_one.xs[others], rtol=0, atol=1e-9)
+    np.testing.assert_array_equal(found.iterations[others], one_by_one.iterations[others])
+
+
+def test_ctrl_c_returns_what_is_finished(monkeypatch):
+    monkeypatch.setattr(threads, "POLL", 1e-4)
+    values, guess = varied(ocp := swing(), 600)
+
+    def interrupt(done, total):
+        if done >= 1:
+            raise KeyboardInterrupt
+
+    found = in_lanes(Batch(ocp, values), guess, {"max_iterations": 10**9}, callback=interrupt)
+    begun = np.isfinite(found.cost)
+    assert begun.any() and not begun.all() and np.isfinite(found.xs[begun]).all()
+    assert {s.code for s in found.status} <= {StatusCode.CONVERGED, StatusCode.INTERRUPTED}
+    assert all("before this problem was begun" in found.messages[i] for i in np.flatnonzero(~begun))
+
+
+def test_the_default_solver_has_lanes():
+    values, guess = varied(ocp := swing(), MANY)
+    found = to.solve_batch(ocp, values, guess, threads=1)
+    assert found.meta["how"] == "lanes" and found.success.all()
+    assert {a["solver"] for s in found for a in s.meta["attempts"]} == {"ipm"}
+
+
+def test_lanes_are_taken_where_they_save_something(monkeypatch):
+    """Few empty lanes or quick derivatives leave nothing to save; a limit of time and few problems are for problems one by one."""
+    lanes, options = find_toolchain().lanes, IPMOptions()
+
+    def pays(horizon, share, count=MANY, **changes):
+        rest = Guess(np.zeros((horizon + 1, 4)), np.zeros((horizon, 2)))
+        program = ipm.prepared(swing(horizon), rest, options).program
+        return interior_lanes.Lanes(program, replace(options, **changes), count, 1, lambda: share).pay
+
+    monkeypatch.setattr(interior_lanes, "WORTH", 0.09)
+    assert pays(lanes + 1, 0.9) and not pays(lanes + 1, 0.1) and not pays(2 * lanes, 1.0)
+    assert not pays(lanes + 1, 0.9, count=lanes - 1) and not pays(lanes + 1, 0.9, time_limit=1e3)
+    values, guess = varied(ocp := swing(), MANY)
+    found = to.solve_batch(ocp, values, guess, {"time_limit": 1e3}, solver="ipm", threads=1)
+    assert found.meta["how"] == "1 thread" and found.success.all()
