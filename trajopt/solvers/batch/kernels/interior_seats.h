@@ -3,11 +3,12 @@
 
    Where a solve asks for the derivatives of a phase at the end of a step, the seat waits.  They are found with a knot of several problems in the
    lanes, one knot after the other, where that takes fewer vectors than one problem after the other with its knots in the lanes.  All else is
-   each problem's own, and nobody waits for it: values of trials, ends, the first point, the Newton system, measures and step rules.
+   each problem's own, and nobody waits for it: values of trials, ends, the Newton system, measures and step rules.
 
    A problem alone finds first derivatives, and second ones when it has taken the step; what the former leave behind for the latter would not
    fit the caches for several.  So these find second derivatives with the first ones, knot by knot, for the multipliers that the step leads
-   to if its end is taken.  Where it is, they are there when they are asked for; else they are found then. */
+   to if its end is taken.  Where it is, they are there when they are asked for; else they are found then.  At the first point, where no
+   multipliers are known, and at the last ones, where no second derivatives follow, the first ones are found alone and at once. */
 
 /* A phase: its functions for one problem, those abreast, for several, and what first derivatives leave for second ones: of all knots of one
    problem, or of one knot of several. */
