@@ -155,6 +155,12 @@ static int ask_damped(newton_t *o, int first, int last, double delta, newton_fou
     return asked.found;
 }
 
+/* Where the last step had damping, the next will ask for some, too. */
+static int is_alone(const newton_t *o)
+{
+    return (o->iteration && o->last->delta != 0.0) || few_left(now_seated->turns);
+}
+
 typedef struct {
     newton_t *o;
     long end;
@@ -166,7 +172,7 @@ static void serve_iterations(seat_t *seat, void *asked)
     newton_t *w = newton_group_of(seat)->alone;
     go_on_alone(w, a->o, 0);
     do a->end = newton_iterate(w);
-    while (a->end == NONE && w->last->delta != 0.0);
+    while (a->end == NONE && is_alone(w));
     hand_over(w, a->o);
     a->o->ahead_of = NULL;
 }
@@ -178,7 +184,7 @@ static long ask_iterations(newton_t *o)
     return asked.end;
 }
 
-static const newton_abreast_t newton_asks = {ask_attempt, ask_trial, ask_damped, ask_iterations};
+static const newton_abreast_t newton_asks = {ask_attempt, ask_trial, ask_damped, is_alone, ask_iterations};
 
 /* -- turns ---------------------------------------------------------------------------------------------------------------------- */
 

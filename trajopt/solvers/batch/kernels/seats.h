@@ -78,6 +78,15 @@ static int gather(turns_t *t, long kind, int (*joins)(const void *first, const v
     return count;
 }
 
+/* Whether so few seats are left at work, at the end of a batch, that the lanes of their work would be empty: then the knots of a problem fill them
+   better. */
+static int few_left(const turns_t *t)
+{
+    long left = 0;
+    for (long i = 0; i < t->count; i++) left += t->seats[i].waits_for != IDLE;
+    return left <= LANES / 4;
+}
+
 /* What most seats wait for, unless one has waited for long. */
 static long most_wanted(const turns_t *t)
 {

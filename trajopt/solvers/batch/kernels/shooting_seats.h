@@ -183,6 +183,7 @@ static long run(shooting_t *s, const group_t *g, const member_t *m, result_t *re
         if (result->iterations >= m->max_iterations) return MAX_ITERATIONS;
         if (g->time_limit > 0.0 && now() - began > g->time_limit) return TIME_LIMIT;
         if (*g->stop) return INTERRUPTED;
+        if (few_left(&g->turns)) s->ahead.look = NULL, s->ahead.of = NULL;
         const int code = shooting_iterate(s);
         if (code == GO_ON) continue;
         result->failed_at = s->record.failed_at;
@@ -228,6 +229,7 @@ static void solve(const place_t *at)
     s->end.end = m->end;
     s->lower = m->lower, s->upper = m->upper;
     s->state = g->start;
+    s->ahead.look = ask_look, s->ahead.of = NULL;
     s->at = 0, s->fresh = s->best = s->holder = NONE;
     iterate_t *e = s->slots;
     copy(e->xs, m->xs, (N + 1) * nx);
@@ -381,7 +383,7 @@ EXPORT void batch_run(group_t *g)
         s->end.expand = ask_end_expand, s->end.values = ask_end_values;
         s->sweeps = g->sweeps;
         s->sweeps.riccati = ask_riccati;
-        s->ahead.look = ask_look, s->ahead.nearly = g->nearly;
+        s->ahead.nearly = g->nearly;
         if (!g->steps) s->ahead.to.dx = s->ahead.to.du = NULL;
         s->quiet = 1;
     }

@@ -158,7 +158,7 @@ EXPORT long newton_iterate(newton_t *o)
     const long end = newton_finished(o);
     memset(o->record.seconds, 0, sizeof o->record.seconds);
     if (end != NONE) return end;
-    return o->abreast && o->iteration && o->last->delta != 0.0 ? o->abreast->iterate(o) : newton_advance(o);
+    return o->abreast && o->abreast->is_alone(o) ? o->abreast->iterate(o) : newton_advance(o);
 }
 
 /* The gains about the solution, or those of the last step. */

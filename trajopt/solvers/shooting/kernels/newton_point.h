@@ -55,13 +55,14 @@ typedef struct {
 } newton_member_t;
 
 /* What is done for problems side by side: attempts at steps from a point, with what is known of that from its expansion, and a trial
-   of a step length along a step; and, alone, newton_damped with damping, which asks for sweeps again and again, and iterations for as long as steps
-   have some.  See newton_seats.h. */
+   of a step length along a step; and, alone, newton_damped with damping, which asks for sweeps again and again, and iterations where is_alone says
+   so.  See newton_seats.h. */
 typedef struct newton newton_t;
 typedef struct {
     void (*attempt)(newton_t *o, newton_point_t *e);
     void (*roll)(newton_t *o, const newton_found_t *step, double alpha);
     int (*damped)(newton_t *o, int first, int last, double delta, newton_found_t *to);
+    int (*is_alone)(const newton_t *o);
     long (*iterate)(newton_t *o);
 } newton_abreast_t;
 
