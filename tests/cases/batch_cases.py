@@ -35,7 +35,7 @@ def check_each(found, batch, guess, options, solver="slq", atol=1e-9, rel=1e-11)
         told = i, found.messages[i], str(single.status)
         assert (found.status[i].code, found.iterations[i]) == (single.status.code, single.iterations), told
         assert found.status[i].message.split(":")[0].split(",")[0] == single.status.message.split(":")[0].split(",")[0]
-        for name in ("xs", "us") if found.K is None else ("xs", "us", "K"):
+        for name in ("xs", "us") if found.K is None else ("xs", "us", "K", "k"):
             a, e = getattr(found, name)[i], getattr(single, name)
             np.testing.assert_allclose(a, e, rtol=0, atol=atol * max(1.0, np.abs(e).max()), err_msg=f"{i} {name}")
         assert found.cost[i] == pytest.approx(single.cost, rel=rel, nan_ok=True)

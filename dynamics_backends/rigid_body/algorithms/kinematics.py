@@ -50,9 +50,9 @@ def _pose(program: Program, model: Model, frame: int | str, arguments: dict[str,
     zero = 0.0 * q[0]
     f = model.frames[model.frame_id(frame) if isinstance(frame, str) else frame]
     local = constant_pose(f)
-    pose = pose_of(model, q, fields, f.body) @ local if f.body >= 0 and program is PLACEMENT else None
-    if pose is None:
-        pose = row(fields["X"], f.body) @ local if f.body >= 0 else local
+    pose = local
+    if f.body >= 0:
+        pose = (pose_of(model, q, fields, f.body) if program is PLACEMENT else row(fields["X"], f.body)) @ local
     return _Posed(pose.components(), base_origin(model, q, f.body), fields, f.body, zero)
 
 

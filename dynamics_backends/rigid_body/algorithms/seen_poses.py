@@ -31,8 +31,9 @@ ca = deferred("casadi")
 @dataclass
 class SeenPose:
     """A body's pose: as an expression of q, and as the symbols that stand for it, base (12) and xi (6); by DoF from the root, the
-    motion that it gives the body's origin."""
+    motion that it gives the body's origin. model: kept, since it is known by its address."""
 
+    model: Model
     found: Transform
     base: Any
     xi: Any
@@ -96,7 +97,7 @@ class SeenPoses:
             axes = {d: row(fields["S"], d) for d in model.ancestors(body)}
             motions = {d: Motion(S.w, S.l + S.w.cross(found.p)) for d, S in axes.items()}
             symbols = ca.SX.sym(f"pose{len(self.poses)}", 12), ca.SX.sym(f"xi{len(self.poses)}", 6)
-            self.poses[key] = SeenPose(found, *symbols, motions)
+            self.poses[key] = SeenPose(model, found, *symbols, motions)
         return self.poses[key].moved
 
     @property

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from dynamics_backends.compiled.interface.libraries import address, bound
+from dynamics_backends.compiled.interface.libraries import address, bound, default_threads
 from dynamics_backends.protocol import Array
 from trajopt.guesses.guesses import Guess
 from trajopt.lq.compiled_lq import CompiledLQ
@@ -60,7 +60,7 @@ def in_newton(
     told: Callable[[int], None] | None,
 ) -> BatchSolution:
     """Solve a batch; guess: xs (n or 1, N + 1, nx), us (n or 1, N, nu)."""
-    began, members = time.perf_counter(), _Members(batch, guess, options, gains)
+    began, members = time.perf_counter(), _Members(batch, guess, options, gains, threads)
     lq = CompiledLQ(batch[0].manifold.ndx, batch[0].nu)
     how = (
         _in_lanes(members, options, threads, told) if members.libraries else _whole(members, options, lq, threads, told)
@@ -138,7 +138,9 @@ def _goes_on(told: Callable[[int], None] | None, ended: int) -> bool:
 class _Members(Rows):
     """newton_member_t of newton_point.h for each problem, and where the solutions come to be."""
 
-    def __init__(self, batch: Batch, guess: tuple[Array, Array], options: DDPOptions, gains: bool) -> None:
+    def __init__(
+        self, batch: Batch, guess: tuple[Array, Array], options: DDPOptions, gains: bool, threads: int | None
+    ) -> None:
         ocp, n = batch[0], len(batch)
         super().__init__(n)
         N, nx, nu, ndx = ocp.horizon, ocp.manifold.nx, ocp.nu, ocp.manifold.ndx
@@ -151,8 +153,8 @@ class _Members(Rows):
         self.results["code"], self.results["cost"] = NOT_BEGUN, np.nan
         own: Any = [self.exact.stages[:-1], self.plain.stages[:-1]]
         bounds = batch.bounds() or (None, None)
-        alone = bounds[0] is not None or n < self.plain.stages[0].library.lanes
-        self.libraries = None if alone else newton_libraries(ocp, own[0])
+        few = n < self.plain.stages[0].library.lanes * (threads or default_threads())
+        self.libraries = None if few or bounds[0] is not None else newton_libraries(ocp, own[0])
         curved = zip(own[0], self.libraries or [s.curved for s in own[0]], strict=True)
         data = [[s.data for s in stages] for stages in own] + [[s.data_in(library) for s, library in curved]]
         phases = [np.stack([self.stages(batch, i, d) for i, d in enumerate(of)], axis=1) for of in data]

@@ -7,7 +7,7 @@
    Before this text stand stage_types.h, knots.h with what it asks for; FIRST or SECOND or both, for what is wanted, and with SECOND, or
    where Newton's loop asks for problems side by side, CURVATURE and curvature.h;
    FORCES_ROOM, the numbers of the forces of constraints and of their derivatives that running terms read, 0 for none; FORCES_BENT, of
-   how many forces running_expand gives multipliers phi in place of (phi' forces)_xx, 0 for none: only with SECOND;
+   how many forces running_expand gives multipliers phi in place of (phi' forces)_xx, 0 for none: only with CURVATURE;
    NU >= MU (controls of the problem), NP (dynamics parameters); NT and NTT (weights and parameters of running and terminal terms), at most
    THETA_ROOM; NG and NGT (constraints at the knots and at the final one), NPG and NPGT (their parameters), at most PG_ROOM; and the functions (term_source.py, constraint_source.py)
 

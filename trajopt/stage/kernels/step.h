@@ -385,7 +385,7 @@ ALWAYS_INLINE void all_through(passage_t step, V *restrict G, columns_t *restric
 /* G of such a step from fx and fu. */
 static void sensitivities_at_once(V h, const V *restrict fx, const V *restrict fu, V *restrict G)
 {
-    V K[ND * NW];
+    SCRATCH V K[ND * NW];
     for (int i = 0; i < ND - NF; i++)
         for (int j = 0; j < NW; j++) K[i * NW + j] = splat(j == NF + i);
     for (int i = 0; i < NF; i++) {

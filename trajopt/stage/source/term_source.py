@@ -172,13 +172,13 @@ def _derivatives(residual, weight, at, w, manifold, *, exact):
     both = ca.vertcat(w, xi)
     first = ca.jacobian(r, both)
     through = ca.vertcat(ca.SX.eye(n), seen.jacobian(n))
-    J, H = ca.mtimes(first, through), ca.SX(0, 0)
+    found = [r, ca.mtimes(first, through)]
     if exact:
         own = _hessian(residual, 0.5 * ca.dot(weight, r * r), both)
         slope = ca.mtimes(first[:, n:].T, weight * r)
-        H = ca.mtimes(through.T, ca.mtimes(own, through)) + seen.bend(slope, n)
-    r, J, H = seen.at_q([r, J, H])
-    return r, J, H if exact else None
+        found.append(ca.mtimes(through.T, ca.mtimes(own, through)) + seen.bend(slope, n))
+    r, J, *H = seen.at_q(found)
+    return r, J, H[0] if exact else None
 
 
 def _hessian(residual, value, w):

@@ -109,6 +109,30 @@ def test_a_start_that_is_no_motion_stops_nobody():
     assert np.delete(found.success, 4).all()
 
 
+def test_derivatives_that_are_no_numbers_are_told_as_alone():
+    """A norm of zero at a knot of two guesses."""
+    ocp = swing(horizon=16)
+    norm = to.residual_cost("norm", lambda x, u, t, p: [np.sqrt(x[0] * x[0] + x[1] * x[1])], ocp.manifold, 1, 1e-3)
+    ocp = replace(ocp, phases=(replace(ocp.phases[0], terms=(*ocp.phases[0].terms, norm)),))
+    x0, guess = shifted(ocp, 20, size=0.3)
+    guess.xs[[3, 11], 5, :2] = 0.0
+    found = to.solve_batch(ocp, {"x0": x0}, guess, solver="ddp", threads=1)
+    assert found.meta["how"] == "lanes"
+    for i in (3, 11):
+        single = to.solve(replace(ocp, x0=x0[i]), Guess(guess.xs[i], guess.us[i]), solver="ddp", check=False)
+        assert found.status[i].code is single.status.code is StatusCode.NON_FINITE
+        assert (found.status[i].message, found.status[i].knot) == (single.status.message, 5)
+    assert np.delete(found.success, [3, 11]).any()
+
+
+def test_gains_where_every_step_is_damped():
+    """Controls that cost nothing: the feedback is that of the last step, its k too."""
+    ocp = swing(horizon=16, scheme="euler")
+    free = to.control_cost(2, weight=1e-12)
+    ocp = replace(ocp, phases=(replace(ocp.phases[0], terms=(free, *ocp.phases[0].terms[2:])),))
+    check_lanes(ocp, 9, 0.3, {"max_iterations": 3}, gains=True)
+
+
 def test_limits_of_iterations_and_of_time():
     ocp = swing(horizon=16)
     x0, guess = shifted(ocp, 20, size=0.5)

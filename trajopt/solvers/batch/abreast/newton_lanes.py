@@ -16,7 +16,7 @@ from dynamics_backends.compiled.interface.libraries import address, aligned, bou
 from dynamics_backends.protocol import Array
 from trajopt.lq.compiled_lq import CompiledLQ, abreast
 from trajopt.problem.ocp import OCP
-from trajopt.solvers.batch.abreast.seats import Seats, TurnsData, Use, how_many, used, with_seats
+from trajopt.solvers.batch.abreast.seats import STACK, Seats, TurnsData, Use, how_many, used, with_seats
 from trajopt.solvers.batch.threads import run_groups
 from trajopt.solvers.options import DDPOptions
 from trajopt.solvers.shooting.compiled.compiled_iteration import code_of
@@ -62,9 +62,10 @@ class NewtonLanes:
     ) -> None:
         self.ocp, self.options, self.plain, self.exact, self.libraries = ocp, options, plain, exact, libraries
         self.lq = CompiledLQ(ocp.manifold.ndx, ocp.nu)
-        one = self.solver(np.zeros(3, np.int64), seated=True)
-        self._bytes, self._bytes_shared = one.size, 8 * self.attempts_room
-        one.close()
+        seated, alone = (self.solver(np.zeros(3, np.int64), seated=seated) for seated in (True, False))
+        self._bytes, self._bytes_shared = seated.size + STACK, alone.size + 8 * self.attempts_room
+        for one in (seated, alone):
+            one.close()
 
     def solver(self, shared: Array, *, seated: bool) -> CompiledNewton:
         """Memory for one problem, and the struct that describes it; not seated: what finds steps with damping for one at a time."""

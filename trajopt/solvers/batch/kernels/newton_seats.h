@@ -2,8 +2,8 @@
    newton_loop.h and seats.h.
 
    Attempts are one way back over the knots, with expansion, costates, curvature and gains of several problems, for some shares of the curvature, and
-   one way forward for a step.  What few problems ask for is done for each of them alone: motions that are rolled out from their start, and steps with
-   damping, which take one expansion and many sweeps. */
+   one way forward for a step.  What few problems ask for is done for each of them alone: motions that are rolled out from their start, steps with
+   damping, which take one expansion and many sweeps, and the iterations behind these; and the last problems of a batch. */
 
 /* ATTEMPTS + the bits of the shares that are asked for. */
 enum { TRIALS = ABREAST, ATTEMPTS, EVERY = 1 << SHARES };
@@ -107,7 +107,7 @@ static void hand_over(const newton_t *from, newton_t *to)
     copy(at->xs, from->at->xs, (N + 1) * to->nx), copy(at->us, from->at->us, N * m);
     at->cost = from->at->cost, at->gradient = from->at->gradient, at->scaled = from->at->scaled, at->defect = from->at->defect;
     at->theta = from->at->theta, at->kkt = from->at->kkt, at->costate = from->at->costate;
-    copy(to->last->K, from->last->K, N * m * to->sweeps.n);
+    copy(to->last->K, from->last->K, N * m * to->sweeps.n), copy(to->last->k, from->last->k, N * m);
     to->last->share = from->last->share, to->last->delta = from->last->delta;
     to->began = from->began, to->scale = from->scale, to->last_delta = from->last_delta, to->least = from->least, to->change = from->change;
     to->paired = from->paired, to->has_policy = from->has_policy, to->iteration = from->iteration, to->restored = from->restored;
@@ -166,13 +166,16 @@ typedef struct {
     long end;
 } iterations_asked;
 
+#define IN_TURN 8 /* iterations that one problem makes alone while others wait */
+
 static void serve_iterations(seat_t *seat, void *asked)
 {
     iterations_asked *a = asked;
     newton_t *w = newton_group_of(seat)->alone;
     go_on_alone(w, a->o, 0);
-    do a->end = newton_iterate(w);
-    while (a->end == NONE && is_alone(w));
+    long count = 0;
+    do a->end = newton_iterate(w), count++;
+    while (a->end == NONE && is_alone(w) && (count < IN_TURN || few_left(seat->turns)));
     hand_over(w, a->o);
     a->o->ahead_of = NULL;
 }
@@ -184,7 +187,30 @@ static long ask_iterations(newton_t *o)
     return asked.end;
 }
 
-static const newton_abreast_t newton_asks = {ask_attempt, ask_trial, ask_damped, is_alone, ask_iterations};
+typedef struct {
+    const newton_t *o;
+    const newton_point_t *e;
+    int finite;
+} finite_asked;
+
+static void serve_finite(seat_t *seat, void *asked)
+{
+    finite_asked *a = asked;
+    newton_t *w = newton_group_of(seat)->alone;
+    w->m = a->o->m, w->at = w->points, w->plain = w->other_known = 0;
+    copy(w->at->xs, a->e->xs, (w->N + 1) * w->nx), copy(w->at->us, a->e->us, w->N * w->sweeps.m);
+    newton_expand(w, w->at);
+    a->finite = newton_finite(w, w->at);
+}
+
+static int ask_finite(const newton_t *o, const newton_point_t *e)
+{
+    finite_asked asked = {o, e, 0};
+    ask(AT_ONCE, serve_finite, &asked);
+    return asked.finite;
+}
+
+static const newton_abreast_t newton_asks = {ask_attempt, ask_trial, ask_damped, is_alone, ask_iterations, ask_finite};
 
 /* -- turns ---------------------------------------------------------------------------------------------------------------------- */
 

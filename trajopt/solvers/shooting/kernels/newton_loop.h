@@ -98,21 +98,21 @@ static int newton_advance(newton_t *o)
 static int newton_first_gains(newton_t *o)
 {
     const lq_policy policy = {o->last->K, o->last->k, o->Vx, o->Vxx};
-    const long gains = o->N * o->sweeps.m * o->sweeps.n;
+    const long steps = o->N * o->sweeps.m, gains = steps * o->sweeps.n;
     for (double delta = 0.0; delta < LARGEST; delta = fmax(FIRST, LEAP * delta)) {
         if (o->abreast) {
             newton_attempt(o, o->at, newton_asked(o, (int)o->widest, SHARES), delta, NULL);
             if (o->ahead.convex >> (SHARES - 1) & 1) {
-                copy(o->last->K, o->ahead.K[SHARES - 1], gains);
+                copy(o->last->K, o->ahead.K[SHARES - 1], gains), copy(o->last->k, o->ahead.k[SHARES - 1], steps);
                 return 1;
             }
-            if (!newton_finite(o, o->at)) return 0;
+            if (!(fabs(o->at->cost) < HUGE_VAL) || !(o->at->theta < HUGE_VAL)) break;
             continue;
         }
         const lq_problem lq = newton_part(o, 0.0, delta);
         if (o->sweeps.riccati(&lq, NULL, 0.0, 0.0, NULL, &policy) < 0 && all_finite(o->last->K, gains)) return 1;
     }
-    memset(o->last->K, 0, sizeof(double) * gains);
+    memset(o->last->K, 0, sizeof(double) * gains), memset(o->last->k, 0, sizeof(double) * steps);
     if (o->abreast) newton_attempt(o, o->at, 0, 0.0, o->last->K);
     return 0;
 }
@@ -126,6 +126,7 @@ EXPORT long newton_begin(newton_t *o, const newton_member_t *member)
     o->barrier = (barrier_t){member->lower, member->upper, o->z, 0.0, N * m};
     o->bounded = member->lower != NULL, o->began = now(), o->least = HUGE_VAL, o->last_delta = o->change = 0.0;
     o->paired = o->has_policy = o->other_known = o->iteration = o->restored = o->idle = o->short_steps = o->plain = 0;
+    o->last->delta = 0.0, o->last->share = NONE;
     memset(&o->record, 0, sizeof o->record);
     copy(at->xs, member->xs, (N + 1) * o->nx), copy(at->xs, member->x0, o->nx), copy(at->us, member->us, N * m);
     if (o->bounded) barrier_interior(&o->barrier, at->us);

@@ -55,8 +55,8 @@ typedef struct {
 } newton_member_t;
 
 /* What is done for problems side by side: attempts at steps from a point, with what is known of that from its expansion, and a trial
-   of a step length along a step; and, alone, newton_damped with damping, which asks for sweeps again and again, and iterations where is_alone says
-   so.  See newton_seats.h. */
+   of a step length along a step; and, alone, newton_damped with damping, which asks for sweeps again and again, iterations where is_alone says
+   so, and newton_finite.  See newton_seats.h. */
 typedef struct newton newton_t;
 typedef struct {
     void (*attempt)(newton_t *o, newton_point_t *e);
@@ -64,6 +64,7 @@ typedef struct {
     int (*damped)(newton_t *o, int first, int last, double delta, newton_found_t *to);
     int (*is_alone)(const newton_t *o);
     long (*iterate)(newton_t *o);
+    int (*finite)(const newton_t *o, const newton_point_t *e);
 } newton_abreast_t;
 
 /* A solve, and what solves problems on one thread.
@@ -167,7 +168,7 @@ static lq_problem newton_lq(const newton_point_t *e, long N) { return (lq_proble
 static int newton_finite(const newton_t *o, const newton_point_t *e)
 {
     const lq_problem lq = newton_lq(e, o->N);
-    if (o->abreast) return fabs(e->cost) < HUGE_VAL && e->theta < HUGE_VAL; /* what else is no number leaves no sweep convex */
+    if (o->abreast) return (o->has_policy && e->gradient == e->gradient) || o->abreast->finite(o, e);
     return fabs(e->cost) < HUGE_VAL && o->sweeps.finite(&lq);
 }
 

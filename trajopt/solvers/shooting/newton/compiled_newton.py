@@ -70,8 +70,8 @@ _CONSTANTS = {
     "BARRIER_SHARE": barrier.SHARE,
     "SHARES": len(newton_model.SHARES),
 }
-assert len(newton_model.SHARES) == MOST_SHARES
 """What the kernels share with their twins in Python."""
+assert len(newton_model.SHARES) == MOST_SHARES
 _KERNELS = ("barrier.h", "newton_point.h", "newton_model.h", "newton_search.h", "newton_loop.h")
 
 
