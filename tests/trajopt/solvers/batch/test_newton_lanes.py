@@ -121,7 +121,7 @@ def test_derivatives_that_are_no_numbers_are_told_as_alone():
     for i in (3, 11):
         single = to.solve(replace(ocp, x0=x0[i]), Guess(guess.xs[i], guess.us[i]), solver="ddp", check=False)
         assert found.status[i].code is single.status.code is StatusCode.NON_FINITE
-        assert (found.status[i].message, found.status[i].knot) == (single.status.message, 5)
+        assert single.status.message.startswith(found.status[i].message) and found.status[i].knot == 5
     assert np.delete(found.success, [3, 11]).any()
 
 
