@@ -16,8 +16,7 @@ from dynamics_backends.compiled.interface.libraries import address, aligned, bou
 from dynamics_backends.protocol import Array
 from trajopt.lq.compiled_lq import CompiledLQ, abreast
 from trajopt.problem.ocp import OCP
-from trajopt.solvers.batch.abreast.seats import STACK, Seats, TurnsData, Use, how_many, used, with_seats
-from trajopt.solvers.batch.threads import run_groups
+from trajopt.solvers.batch.abreast.seats import STACK, Seats, TurnsData, Use, how_many, run_parts, with_seats
 from trajopt.solvers.options import DDPOptions
 from trajopt.solvers.shooting.compiled.compiled_iteration import code_of
 from trajopt.solvers.shooting.newton.compiled_newton import CompiledNewton, source
@@ -84,18 +83,8 @@ class NewtonLanes:
         told: called with the number of problems that have ended.
         """
         groups, seats = how_many(len(rows), threads, SEATS, self._bytes, self._bytes_shared)
-        parts: list[_Part] = []
-
-        def part(shared: Array) -> _Part:
-            parts.append(_Part(self, rows, seats, shared))
-            return parts[-1]
-
-        try:
-            run_groups(bound(library(), "newton_seats_run", "p"), part, groups, told)
-        finally:
-            for made in parts:
-                made.close()
-        return used([made.group for made in parts], seats)
+        run = bound(library(), "newton_seats_run", "p")
+        return run_parts(run, lambda shared: _Part(self, rows, seats, shared), groups, seats, told)
 
 
 class _Part:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from importlib.resources import files
 from typing import Any, NamedTuple
@@ -19,6 +19,8 @@ from dynamics_backends.compiled.interface.libraries import (
     load,
     struct_of,
 )
+from dynamics_backends.protocol import Array
+from trajopt.solvers.batch.threads import run_groups
 
 STACK = 1 << 18
 """Bytes of a coroutine's stack: kernels run on the thread's."""
@@ -79,7 +81,33 @@ class Seats:
         self.data = TurnsData(address(self._seats), count)
 
 
-def used(turns: Sequence[Any], seats: int) -> Use:
+def run_parts(
+    run: Callable[[int], None],
+    make: Callable[[Array], Any],
+    groups: int,
+    seats: int,
+    told: Callable[[int], None] | None,
+) -> Use:
+    """Run a function of C on groups of so many seats, each on a thread, and close them; the account of it.
+
+    make: of the numbers that all share, a group with its ``address``, its ``group`` that has the fields of TurnsData, and
+    ``close``.
+    """
+    parts: list[Any] = []
+
+    def part(shared: Array) -> Any:
+        parts.append(make(shared))
+        return parts[-1]
+
+    try:
+        run_groups(run, part, groups, told)
+    finally:
+        for made in parts:
+            made.close()
+    return _used([made.group for made in parts], seats)
+
+
+def _used(turns: Sequence[Any], seats: int) -> Use:
     """The account of groups of so many seats, of the TurnsData of each."""
     shares = []
     for of in ("back", "ahead"):

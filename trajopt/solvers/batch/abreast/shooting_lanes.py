@@ -15,8 +15,7 @@ from dynamics_backends.protocol import Array
 from trajopt.lq.compiled_lq import CompiledLQ, abreast
 from trajopt.problem.ocp import OCP
 from trajopt.results.status import NEAR, SOLVED
-from trajopt.solvers.batch.abreast.seats import Seats, TurnsData, Use, how_many, used, with_seats
-from trajopt.solvers.batch.threads import run_groups
+from trajopt.solvers.batch.abreast.seats import Seats, TurnsData, Use, how_many, run_parts, with_seats
 from trajopt.solvers.batch.values import ENDS, RESULT, Members
 from trajopt.solvers.options import SLQOptions
 from trajopt.solvers.shooting.compiled.compiled_iteration import CompiledIteration, code_of, source
@@ -91,18 +90,8 @@ class Lanes:
     def run(self, members: Members, threads: int | None, told: Callable[[int], None] | None) -> Use:
         """Solve the members; their arrays are filled. told: called with the number of problems that have ended."""
         groups, seats = how_many(members.count, threads, SEATS, self._bytes, self._bytes_shared)
-        parts: list[_Part] = []
-
-        def part(shared: Array) -> _Part:
-            parts.append(_Part(self, members, shared, seats))
-            return parts[-1]
-
-        try:
-            run_groups(bound(library(), "batch_run", "p"), part, groups, told)
-        finally:
-            for made in parts:
-                made.close()
-        return used([made.group for made in parts], seats)
+        run = bound(library(), "batch_run", "p")
+        return run_parts(run, lambda shared: _Part(self, members, shared, seats), groups, seats, told)
 
 
 class _Part:
