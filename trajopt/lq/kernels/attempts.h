@@ -2,20 +2,24 @@
    stands directions.h.
 
    The Hessians are H = P + share (E - P), with that of the Lagrangian as E, for some shares at once: each has a sweep of its own.  On the way back, costates
-   under feedback are found with the gains: E asks for those of the next knot.  On the way forward, dx' = A dx + B du + d, du = k + K dx from dx = 0. */
+   under feedback are found with the gains: E asks for those of the next knot.  On the way forward, dx' = A dx + B du + d, du = k + K dx from dx = 0.
+
+   Controls may have bounds by a barrier, of which r of the step alone reads the parameter mu, mu times `push`.  Whoever asks chooses mu when the errors
+   are known, which come with the expansion: gains do not change with it, and what does grows with it by a constant, that is found beside the step at
+   mu = 0. */
 
 typedef struct {
     num A[N_ * N_], B[N_ * M_], d[N_], q[N_], r[M_];
 } motion_t;
 
-/* The sweep of a share. */
+/* The sweep of a share; Vx_by, k_by: how Vx and k grow with mu. */
 typedef struct {
-    num Vx[2][N_], Vxx[2][N_ * N_], S[M_ * N_], R[M_ * M_], K[M_ * N_], k[M_];
+    num Vx[2][N_], Vxx[2][N_ * N_], S[M_ * N_], R[M_ * M_], K[M_ * N_], k[M_], Vx_by[2][N_], k_by[M_];
 } share_t;
 
 typedef struct {
     share_t by[MOST_SHARES];
-    num cost, K[M_ * N_], k[M_], q[N_];
+    num cost, K[M_ * N_], k[M_], q[N_], bend[M_], r[M_], push[M_];
     held_t under;
 } attempts_t;
 
@@ -46,29 +50,47 @@ ALWAYS_INLINE num most_of(num most, const num *x, int count)
     return most;
 }
 
-/* Steps by the gains of each lane's share, and the slope of the cost along them. */
-static num attempted_steps(const lq_attempt *lane, long N, const motion_t *motion, attempts_t *restrict w)
+/* Adds x'y */
+ALWAYS_INLINE void add_dot(num *to, const num *x, const num *y, int count)
 {
-    num x[2][N_], u[M_], slope = number(0.0);
+    for (int a = 0; a < count; a++) *to += x[a] * y[a];
+}
+
+/* Steps by the gains of each lane's share, and the slope of the cost along them; with a barrier, how they grow with mu, too. */
+static void attempted_steps(const lq_attempt *lane, long N, const motion_t *motion, int barrier, num *restrict slope, attempts_t *restrict w)
+{
+    num x[2][N_], u[M_], x_by[2][N_], u_by[M_];
     int by[LANES];
     for (int l = 0; l < LANES; l++) by[l] = lane[l].share < 0 ? MOST_SHARES - 1 : lane[l].share;
-    for (int a = 0; a < N_; a++) x[0][a] = number(0.0);
+    for (int a = 0; a < N_; a++) x[0][a] = x_by[0][a] = number(0.0);
+    for (int s = 0; s < 3; s++) slope[s] = number(0.0);
     for (long i = 0; i <= N; i++) {
-        const num *own = x[i & 1], *q = i < N ? motion[i].q : w->q;
-        num *next = x[!(i & 1)];
-        SCATTER(own, dx, N_)
-        for (int a = 0; a < N_; a++) slope += q[a] * own[a];
-        if (i == N) break;
+        const int own = i & 1, next = !own;
         const motion_t *p = motion + i;
+        const num *q = i < N ? p->q : w->q;
+        SCATTER(x[own], dx, N_)
+        add_dot(slope, q, x[own], N_);
+        if (barrier) {
+            SCATTER(x_by[own], dx_by, N_)
+            add_dot(slope + 1, q, x_by[own], N_);
+        }
+        if (i == N) break;
         ROWS_OF(lane[l].K[by[l]] + i * M_ * N_, M_ * N_, 1, w->K)
         ROWS_OF(lane[l].k[by[l]] + i * M_, M_, 1, w->k)
-        SUM_PRODUCT(u, w->k, w->K, own, M_, N_, 1);
+        SUM_PRODUCT(u, w->k, w->K, x[own], M_, N_, 1);
         SCATTER(u, du, M_)
-        for (int a = 0; a < M_; a++) slope += p->r[a] * u[a];
-        SUM_PRODUCT(next, p->d, p->A, own, N_, N_, 1);
-        PRODUCT(next, p->B, u, N_, M_, 1, 1);
+        add_dot(slope, p->r, u, M_);
+        SUM_PRODUCT(x[next], p->d, p->A, x[own], N_, N_, 1);
+        PRODUCT(x[next], p->B, u, N_, M_, 1, 1);
+        if (!barrier) continue;
+        ROWS_OF(lane[l].k_by[by[l]] + i * M_, M_, 1, w->k)
+        ROWS_OF(lane[l].barrier.push + i * M_, M_, 1, w->push)
+        SUM_PRODUCT(u_by, w->k, w->K, x_by[own], M_, N_, 1);
+        SCATTER(u_by, du_by, M_)
+        add_dot(slope + 1, p->r, u_by, M_), add_dot(slope + 1, w->push, u, M_), add_dot(slope + 2, w->push, u_by, M_);
+        PRODUCT(x_by[next], p->A, x_by[own], N_, N_, 1, 0);
+        PRODUCT(x_by[next], p->B, u_by, N_, M_, 1, 1);
     }
-    return slope;
 }
 
 /* to (count) = plain + share (exact - plain) */
@@ -95,6 +117,31 @@ static void hessians_of(lq_asked of, share_t *by, int own, int inner, num delta)
     }
 }
 
+/* What the barrier of each lane adds to a knot: to R of P and E, as far as there are these, and to r, which stands in w->r then. */
+static void add_barrier(const lq_attempt *lane, long i, num *P, num *E, const num *r, attempts_t *restrict w)
+{
+    ROWS_OF(lane[l].barrier.bend + i * M_, M_, -1, w->bend)
+    ROWS_OF(lane[l].barrier.pull + i * M_, M_, -1, w->r)
+    ROWS_OF(lane[l].barrier.push + i * M_, M_, -1, w->push)
+    for (int a = 0; a < M_; a++) {
+        if (P) P[a * (M_ + 1)] += w->bend[a];
+        if (E) E[a * (M_ + 1)] += w->bend[a];
+        w->r[a] += r[a];
+    }
+}
+
+/* How k and Vx at a knot grow with mu, by the factor of Quu: g = push + B'Vx', k = - Quu^-1 g, Vx = A'Vx' + K'g, of what grows. */
+ALWAYS_INLINE void grown(const motion_t *p, const num *factor, const num *push, int own, share_t *restrict o)
+{
+    const num *next = o->Vx_by[!own];
+    num g[M_];
+    SUM_PRODUCT(g, push, next, p->B, 1, N_, M_);
+    PRODUCT(o->Vx_by[own], next, p->A, 1, N_, N_, 0);
+    PRODUCT(o->Vx_by[own], g, o->K, 1, M_, N_, 1);
+    memcpy(o->k_by, g, sizeof g);
+    minus_solve(factor, o->k_by, 1, M_);
+}
+
 /* Attempts for as many problems of N steps as there are lanes.  expand: gives the blocks of knot i, and q, Q and the cost of knot N, for the costates
    of the next one, with the Hessians P and E; without E (NULL) where that is not asked for, without P where E alone is. */
 EXPORT void lq_attempts(lq_attempt *lane, long N, const lq_asked *of,
@@ -104,9 +151,11 @@ EXPORT void lq_attempts(lq_attempt *lane, long N, const lq_asked *of,
     motion_t *motion = (motion_t *)(w + 1);
     const damping_t none = {number(0.0), number(0.0)};
     const int last = MOST_SHARES - 1, bends = (of->asked & ((1 << last) - 1)) != 0, both = bends && of->asked >> 1;
+    const int barrier = lane->barrier.push != NULL;
     share_t *P = w->by + last, *E = w->by;
     held_t *under = &w->under;
-    num delta, defect = number(0.0), theta = number(0.0), gradient = number(0.0), whole = number(0.0);
+    num delta, defect = number(0.0), theta = number(0.0), gradient = number(0.0), whole = number(0.0), slope[3];
+    damped_t damped;
     truth convex[MOST_SHARES];
     for (int l = 0; l < LANES; l++) delta[l] = lane[l].delta;
     for (int s = 0; s < MOST_SHARES; s++) convex[s] = of->asked & 1 << s ? ALL : NOT(ALL);
@@ -115,7 +164,7 @@ EXPORT void lq_attempts(lq_attempt *lane, long N, const lq_asked *of,
     const lq_vectors exact_end = {NULL, NULL, NULL, E->Vxx[end], w->q, NULL, NULL, NULL, &w->cost};
     expand(at, N, NULL, both || !bends ? &plain_end : NULL, bends ? &exact_end : NULL);
     hessians_of(*of, w->by, end, 0, delta);
-    for (int s = 0; s < MOST_SHARES; s++) memcpy(w->by[s].Vx[end], w->q, sizeof w->q);
+    for (int s = 0; s < MOST_SHARES; s++) memcpy(w->by[s].Vx[end], w->q, sizeof w->q), memset(w->by[s].Vx_by[end], 0, sizeof w->q);
     hold_end(under, w->q, end);
     num cost = w->cost, costate = most_of(number(0.0), w->q, N_);
     for (long i = N - 1; i >= 0; i--) {
@@ -125,7 +174,8 @@ EXPORT void lq_attempts(lq_attempt *lane, long N, const lq_asked *of,
         const lq_vectors exact = {p->A, p->B, p->d, E->Vxx[own], p->q, E->S, E->R, p->r, &w->cost};
         expand(at, i, under->lambda[next], both || !bends ? &plain : NULL, bends ? &exact : NULL);
         cost += w->cost, defect = most_of(defect, p->d, N_), theta += l1_of(p->d, N_);
-        hold(under, p->A, p->B, p->q, p->r, own);
+        if (barrier) add_barrier(lane, i, both || !bends ? P->R : NULL, bends ? E->R : NULL, p->r, w);
+        hold(under, p->A, p->B, p->q, barrier ? w->r : p->r, own);
         hessians_of(*of, w->by, own, 1, delta);
         for (int s = 0; s < MOST_SHARES; s++) {
             share_t *o = w->by + s;
@@ -133,9 +183,12 @@ EXPORT void lq_attempts(lq_attempt *lane, long N, const lq_asked *of,
             memcpy(o->Vx[own], p->q, sizeof p->q);
             const blocks_t blocks = {p->A, p->B, p->d, o->Vxx[own], o->Vx[own], o->S, o->R, p->r, NULL, NULL};
             const gains_t ahead = {NULL, NULL, o->Vx[next], o->Vxx[next]}, to = {o->K, o->k, o->Vx[own], o->Vxx[own]};
-            convex[s] &= swept(blocks, none, NULL, i, ahead, to, NULL);
+            convex[s] &= swept_factor(blocks, none, NULL, i, ahead, to, NULL, &damped);
             SCATTER(o->K, K[s], M_ * N_)
             SCATTER(o->k, k[s], M_)
+            if (!barrier) continue;
+            grown(p, damped.H, w->push, own, o);
+            SCATTER(o->k_by, k_by[s], M_)
         }
         ROWS_OF((lane[l].under ? lane[l].under : lane[l].K[last]) + i * M_ * N_, M_ * N_, -1, w->K)
         PRODUCT(under->lambda[own], under->g, w->K, 1, M_, N_, 1);
@@ -152,10 +205,12 @@ EXPORT void lq_attempts(lq_attempt *lane, long N, const lq_asked *of,
     }
     whole += (cost + theta) * 0.0;
     for (int a = 0; a < M_; a++) gradient = CHOSEN(under->most[a] <= gradient, gradient, under->most[a]);
-    const num scaled = relative(under), slope = of->asked ? attempted_steps(lane, N, motion, w) : number(0.0);
+    const num scaled = relative(under);
+    if (of->asked) attempted_steps(lane, N, motion, barrier, slope, w);
     for (int l = 0; l < LANES; l++) {
         lane[l].finite = OF(whole, l) == 0.0;
         lane[l].cost = OF(cost, l), lane[l].defect = OF(defect, l), lane[l].theta = OF(theta, l), lane[l].costate = OF(costate, l);
-        lane[l].gradient = OF(gradient, l), lane[l].scaled = OF(scaled, l), lane[l].slope = OF(slope, l);
+        lane[l].gradient = OF(gradient, l), lane[l].scaled = OF(scaled, l);
+        for (int s = 0; of->asked && s < 3; s++) lane[l].slope[s] = OF(slope[s], l);
     }
 }

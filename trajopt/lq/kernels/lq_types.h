@@ -47,20 +47,28 @@ typedef struct {
 
 #define MOST_SHARES 3
 
+/* What a barrier, whose parameter mu is chosen after the sweep, adds, (N, m) each: to the diagonals of R; to r, where costates are found; and to r of the
+   step, for each unit of mu. */
+typedef struct {
+    const double *bend, *pull, *push;
+} lq_barrier;
+
 /* One of several problems of which steps of Newton's method are attempted side by side, see lq_attempts.  delta: added to the diagonals of Q and R.
-   asked: which shares, as bits.  under (N, m, n): the gains under which costates are found, NULL for those without curvature, which are asked for then.  K (N, m, n), k (N, m): where
-   gains go, by the number of their share; dx (N + 1, n), du (N, m): where the step of the first share goes that leaves a convex problem.
+   asked: which shares, as bits.  under (N, m, n): the gains under which costates are found, NULL for those without curvature, which are asked for then.  barrier: of all problems or of none, with NULL.  K (N, m, n), k (N, m): where
+   gains go, by the number of their share; dx (N + 1, n), du (N, m): where the step of the first share goes that leaves a convex problem; k_by, dx_by,
+   du_by: how these grow with mu, where they stand at mu = 0.
 
    finite: whether cost, gaps, costates and gradient are; convex: the shares that do, as bits; share: the number of the first one, or -1.
    cost, defect and theta (largest entry and l1 norm of the gaps), costate (largest entry); gradient and scaled: its largest entry, as it is and by
-   the size of its terms, see stationarity of lq.py; slope: of the cost along the step. */
+   the size of its terms, see stationarity of lq.py; slope: of the cost along the step, slope[0] + slope[1] mu + slope[2] mu^2. */
 typedef struct {
     double delta;
     long asked;
     const double *under;
-    double *K[MOST_SHARES], *k[MOST_SHARES], *dx, *du;
+    lq_barrier barrier;
+    double *K[MOST_SHARES], *k[MOST_SHARES], *dx, *du, *k_by[MOST_SHARES], *dx_by, *du_by;
     long finite, convex, share;
-    double cost, defect, theta, costate, gradient, scaled, slope;
+    double cost, defect, theta, costate, gradient, scaled, slope[3];
 } lq_attempt;
 
 /* What is attempted: shares of the curvature (MOST_SHARES, falling from 1 to 0), and which of them for some problem, as bits. */

@@ -203,13 +203,14 @@ ALWAYS_INLINE void value_of(const q_t *q, const num *K, const num *k, num *restr
 }
 
 /* One knot of the backward sweep: gains and the value function from those of the next knot, of which the latter is read; false where
-   Quu is not positive definite on the free controls.  changes: NULL for none; i: the knot; change: see value_of. */
-ALWAYS_INLINE truth swept(blocks_t p, damping_t by, const lq_changes *changes, long i, gains_t next, gains_t to, num *restrict change)
+   Quu is not positive definite on the free controls.  changes: NULL for none; i: the knot; change: see value_of; s: where, without bounds, the factor of Quu
+   is left. */
+ALWAYS_INLINE truth swept_factor(blocks_t p, damping_t by, const lq_changes *changes, long i, gains_t next, gains_t to, num *restrict change,
+                                 damped_t *restrict s)
 {
     const num *V_ = next.Vxx, *Vx_next = next.Vx;
     num ahead[N_];
     q_t q;
-    damped_t s;
     SUM_PRODUCT(ahead, Vx_next, p.d, V_, 1, N_, N_);
     if (change)
         for (int a = 0; a < N_; a++) *change += 0.5 * p.d[a] * (Vx_next[a] + ahead[a]);
@@ -217,13 +218,19 @@ ALWAYS_INLINE truth swept(blocks_t p, damping_t by, const lq_changes *changes, l
     if (changes) add_curvature(changes, i, ahead);
 #endif
     q_function(p, ahead, V_, &q, to.Vx, to.Vxx);
-    damped(&q, p.A, p.B, by, &s);
+    damped(&q, p.A, p.B, by, s);
 #ifndef ABREAST
-    if (changes && changes->modify && !convexified(&q, &s, changes->R + i * M_ * M_)) return 0;
+    if (changes && changes->modify && !convexified(&q, s, changes->R + i * M_ * M_)) return 0;
 #endif
-    const truth definite = p.lower ? box_gains(&s, q.u, p.lower, p.upper, to.K, to.k) : gains_of(&s, to.K, to.k);
+    const truth definite = p.lower ? box_gains(s, q.u, p.lower, p.upper, to.K, to.k) : gains_of(s, to.K, to.k);
     if (ANY(definite)) value_of(&q, to.K, to.k, to.Vx, to.Vxx, change);
     return definite;
+}
+
+ALWAYS_INLINE truth swept(blocks_t p, damping_t by, const lq_changes *changes, long i, gains_t next, gains_t to, num *restrict change)
+{
+    damped_t s;
+    return swept_factor(p, by, changes, i, next, to, change, &s);
 }
 
 #ifdef ABREAST

@@ -1,8 +1,7 @@
 """A batch by Newton's loop, that of DDP: kernels/newton_loop.h, with one problem in each lane.
 
-Few problems, and those with bounds on the controls, are solved one after the other on each thread, with the knots of a problem in
-the lanes: a barrier's parameter falls between the measure of a point and the step from it, which lanes find in one way over the
-knots.  Nothing of Python runs inside a solve.
+Few problems are solved one after the other on each thread, with the knots of a problem in the lanes.  Nothing of Python runs inside
+a solve.
 """
 
 from __future__ import annotations
@@ -154,7 +153,7 @@ class _Members(Rows):
         own: Any = [self.exact.stages[:-1], self.plain.stages[:-1]]
         bounds = batch.bounds() or (None, None)
         few = n < self.plain.stages[0].library.lanes * (threads or default_threads())
-        self.libraries = None if few or bounds[0] is not None else newton_libraries(ocp, own[0])
+        self.libraries = None if few else newton_libraries(ocp, own[0])
         curved = zip(own[0], self.libraries or [s.curved for s in own[0]], strict=True)
         data = [[s.data for s in stages] for stages in own] + [[s.data_in(library) for s, library in curved]]
         phases = [np.stack([self.stages(batch, i, d) for i, d in enumerate(of)], axis=1) for of in data]

@@ -158,10 +158,62 @@ def test_ctrl_c_returns_what_is_finished(monkeypatch):
     assert all("before this problem was begun" in found.messages[i] for i in np.flatnonzero(~begun))
 
 
-def test_few_problems_and_bounded_ones_take_no_lanes():
+def bounded(ocp, limit):
+    """A problem whose controls have bounds: one that holds, on one side only, and one that is far away."""
+    wide = np.full(ocp.nu, 1e3)
+    lower, upper = -wide, wide.copy()
+    lower[0], upper[0], upper[-1] = -limit, limit, np.inf
+    return replace(ocp, u_lower=lower, u_upper=upper)
+
+
+@pytest.mark.parametrize("changes", [
+    {},
+    {"hessian": "gauss_newton", "max_iterations": 8},
+    {"max_iterations": 5},
+    {"max_backtracks": 2},
+], ids=str)  # fmt: skip
+def test_bounds_on_the_controls(changes):
+    """The barrier's parameter falls with the errors at a point, from which steps have been attempted by then."""
+    ocp = bounded(swing(), 4.0)
+    found = check_lanes(ocp, 17, 0.5, changes, gains=True)
+    held = np.abs(found.us[..., 0]) == 4.0
+    assert np.abs(found.us[..., 0]).max() <= 4.0
+    assert held.any() == ("max_iterations" not in changes)
+
+
+@pytest.mark.parametrize("problem", [floating, lambda: soft_hop("compiled")], ids=["groups", "contacts"])
+def test_bounds_in_other_structures(problem):
+    ocp = problem()
+    check_lanes(bounded(ocp, 2.0), 9, 0.02, {"max_iterations": 3}, gains=True)
+
+
+def test_bounds_in_any_company():
+    """More problems than seats: steps with damping, short ones and the last problems go on alone, with their multipliers."""
+    ocp, n = bounded(swing(horizon=40), 3.0), 120
+    x0, guess = shifted(ocp, n, size=2.0)
+    batch = Batch(ocp, {"x0": x0})
+    found = to.solve_batch(batch, guess=guess, solver="ddp", threads=2)
+    same, damped = [], set()
+    for i in range(0, n, 4):
+        single = to.solve(batch[i], Guess(guess.xs[i], guess.us[i]), solver="ddp", check=False)
+        same.append(found.status[i].code is single.status.code and found.iterations[i] == single.iterations)
+        if same[-1]:
+            assert found.cost[i] == pytest.approx(single.cost, rel=1e-8)
+        damped |= {r.regularization > 0.0 for r in single.history[:-1]}
+    assert np.mean(same) > 0.9 and damped == {False, True}  # rounding may part a long way
+
+
+def test_bounds_and_a_guess_that_is_no_number():
+    ocp = bounded(swing(horizon=16), 4.0)
+    x0, guess = shifted(ocp, 20, size=0.1)
+    guess.xs[4, 3:] = 1e200
+    found = to.solve_batch(ocp, {"x0": x0}, guess, solver="ddp", gains=True)
+    single = to.solve(replace(ocp, x0=x0[4]), Guess(guess.xs[4], guess.us[4]), solver="ddp", check=False)
+    assert str(found.status[4]) == str(single.status) and np.isnan(found.cost[4])
+    assert np.delete(found.success, 4).all()
+
+
+def test_few_problems_take_no_lanes():
     ocp = swing(horizon=16)
     x0, guess = shifted(ocp, 2, size=0.1)
-    assert to.solve_batch(ocp, {"x0": x0}, guess, solver="ddp", threads=1).meta["how"] == "1 thread"
-    ocp = replace(swing(horizon=16), u_lower=[-6.0, -6.0], u_upper=[6.0, 6.0])
-    x0, guess = shifted(ocp, 20, size=0.1)
     assert to.solve_batch(ocp, {"x0": x0}, guess, solver="ddp", threads=1).meta["how"] == "1 thread"

@@ -108,6 +108,7 @@ static void hand_over(const newton_t *from, newton_t *to)
     at->cost = from->at->cost, at->gradient = from->at->gradient, at->scaled = from->at->scaled, at->defect = from->at->defect;
     at->theta = from->at->theta, at->kkt = from->at->kkt, at->costate = from->at->costate;
     copy(to->last->K, from->last->K, N * m * to->sweeps.n), copy(to->last->k, from->last->k, N * m);
+    if (from->bounded) copy(to->z, from->z, 2 * N * m), to->barrier.mu = from->barrier.mu;
     to->last->share = from->last->share, to->last->delta = from->last->delta;
     to->began = from->began, to->scale = from->scale, to->last_delta = from->last_delta, to->least = from->least, to->change = from->change;
     to->paired = from->paired, to->has_policy = from->has_policy, to->iteration = from->iteration, to->restored = from->restored;
@@ -119,6 +120,7 @@ static void go_on_alone(newton_t *w, const newton_t *o, int exact)
 {
     w->m = o->m, w->at = w->points, w->fresh = w->at + 1, w->best = w->found, w->rival = w->found + 1, w->last = w->found + 2;
     w->pairs = o->pairs, w->other_known = 0;
+    w->bounded = o->bounded, w->barrier = (barrier_t){o->m->lower, o->m->upper, w->z, 0.0, o->barrier.count};
     hand_over(o, w);
     newton_expand(w, w->at), newton_measure(w, w->at);
     if (exact) newton_exact(w, w->at);

@@ -70,6 +70,17 @@ static void barrier_impose(const barrier_t *b, const double *us, long m, double 
     }
 }
 
+/* The same apart, whatever mu will be: the curvature, the gradient by mu, and the force of the multipliers. */
+static void barrier_apart(const barrier_t *b, const double *us, double *bend, double *push, double *pull)
+{
+    for (long i = 0; i < b->count; i++) {
+        const double below = slack(b, us, 0, i), above = slack(b, us, 1, i);
+        bend[i] = b->z[i] / below + b->z[b->count + i] / above;
+        push[i] = 1.0 / above - 1.0 / below;
+        pull[i] = b->z[b->count + i] - b->z[i];
+    }
+}
+
 /* The largest |z slack - mu|. */
 static double complementarity(const barrier_t *b, const double *us, double mu)
 {

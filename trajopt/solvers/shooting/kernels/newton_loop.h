@@ -34,13 +34,17 @@ static int no_progress(const newton_t *o)
     return o->at->kkt <= NEARLY_SOLVED * SOLVED && o->at->defect <= NEARLY_SOLVED * o->defect_tolerance ? ROUNDED : NO_STEP;
 }
 
-static void go_to(newton_t *o, const double *xs, const double *us)
+/* Let the fresh point be there, with its expansion; asked: shares, as bits, of which attempts are made from it beside others. */
+static void go_to(newton_t *o, const double *xs, const double *us, long asked)
 {
     copy(o->fresh->xs, xs, (o->N + 1) * o->nx);
     copy(o->fresh->us, us, o->N * o->sweeps.m);
-    if (o->abreast) newton_attempt(o, o->fresh, newton_asked(o, o->plain > 0 ? SHARES - 1 : (int)o->widest, SHARES), 0.0, o->last->K);
+    if (o->abreast) newton_attempt(o, o->fresh, asked, 0.0, o->last->K);
     else newton_expand(o, o->fresh);
 }
+
+/* The shares that the next step will ask for. */
+static long newton_next_asked(const newton_t *o) { return newton_asked(o, o->plain > 0 ? SHARES - 1 : (int)o->widest, SHARES); }
 
 static void arrive(newton_t *o)
 {
@@ -60,10 +64,12 @@ static int newton_restore(newton_t *o)
     else memset(o->rival->K, 0, sizeof(double) * N * m * n);
     newton_roll(o, o->rival, still, 1, o->none);
     if (!(fabs(o->cost[0]) < HUGE_VAL) || !all_finite(o->X, (N + 1) * o->nx)) return no_progress(o);
-    if (o->bounded) barrier_interior(&o->barrier, o->U);
-    go_to(o, o->X, o->U);
-    if (!newton_finite(o, o->fresh)) return no_progress(o);
-    if (o->bounded) barrier_multipliers(&o->barrier, o->fresh->us);
+    if (o->bounded) barrier_interior(&o->barrier, o->U), copy(o->move, o->z, 2 * N * m), barrier_multipliers(&o->barrier, o->U);
+    go_to(o, o->X, o->U, newton_next_asked(o));
+    if (!newton_finite(o, o->fresh)) {
+        if (o->bounded) copy(o->z, o->move, 2 * N * m);
+        return no_progress(o);
+    }
     arrive(o);
     o->scale = fmax(1.0, o->at->theta), o->paired = 0;
     return NONE;
@@ -80,8 +86,8 @@ static int newton_advance(newton_t *o)
     newton_tell_step(o, taken);
     if (!newton_by_cost(o, o->at->theta, -o->record.expected)) newton_remember(o, o->at->theta, o->record.merit);
     o->best = o->last, o->last = taken, o->has_policy = 1;
-    go_to(o, taken->xs, taken->us);
-    if (o->bounded) barrier_stepped(&o->barrier, o->at->us, taken->du, o->fresh->us, o->move);
+    if (o->bounded) barrier_stepped(&o->barrier, o->at->us, taken->du, taken->us, o->move);
+    go_to(o, taken->xs, taken->us, newton_next_asked(o));
     arrive(o);
     const newton_point_t *new = o->at;
     const double change = fabs(cost - new->cost);
@@ -104,6 +110,7 @@ static int newton_first_gains(newton_t *o)
             newton_attempt(o, o->at, newton_asked(o, (int)o->widest, SHARES), delta, NULL);
             if (o->ahead.convex >> (SHARES - 1) & 1) {
                 copy(o->last->K, o->ahead.K[SHARES - 1], gains), copy(o->last->k, o->ahead.k[SHARES - 1], steps);
+                newton_grow(o, o->last->k, o->ahead.k_by[SHARES - 1], steps);
                 return 1;
             }
             if (!(fabs(o->at->cost) < HUGE_VAL) || !(o->at->theta < HUGE_VAL)) break;
@@ -115,6 +122,22 @@ static int newton_first_gains(newton_t *o)
     memset(o->last->K, 0, sizeof(double) * gains), memset(o->last->k, 0, sizeof(double) * steps);
     if (o->abreast) newton_attempt(o, o->at, 0, 0.0, o->last->K);
     return 0;
+}
+
+/* A barrier whose weight fits the cost of the guess. */
+static void newton_begin_barrier(newton_t *o, double cost)
+{
+    o->barrier.mu = BARRIER_SHARE * size_of_cost(cost) / (double)o->barrier.count;
+    barrier_multipliers(&o->barrier, o->at->us);
+}
+
+/* The cost of the guess, without an expansion. */
+static double newton_cost(newton_t *o)
+{
+    static const double still[1] = {0.0};
+    memset(o->rival->dx, 0, sizeof(double) * (o->N + 1) * o->sweeps.n), memset(o->rival->du, 0, sizeof(double) * o->N * o->sweeps.m);
+    newton_roll(o, o->rival, still, 1, o->every);
+    return o->cost[0];
 }
 
 /* The guess of a problem with its expansion, and gains for its first costates: NONE, or an end where numbers are not finite. */
@@ -130,14 +153,15 @@ EXPORT long newton_begin(newton_t *o, const newton_member_t *member)
     memset(&o->record, 0, sizeof o->record);
     copy(at->xs, member->xs, (N + 1) * o->nx), copy(at->xs, member->x0, o->nx), copy(at->us, member->us, N * m);
     if (o->bounded) barrier_interior(&o->barrier, at->us);
-    if (o->abreast) o->has_policy = newton_first_gains(o);
-    else newton_expand(o, at), at->gradient = at->defect = at->kkt = NAN;
+    if (o->abreast) {
+        if (o->bounded) newton_begin_barrier(o, newton_cost(o));
+        o->has_policy = newton_first_gains(o);
+    } else newton_expand(o, at), at->gradient = at->defect = at->kkt = NAN;
     if (!newton_finite(o, at)) return NOT_FINITE;
-    if (o->bounded) {
-        o->barrier.mu = BARRIER_SHARE * size_of_cost(at->cost) / (double)(N * m);
-        barrier_multipliers(&o->barrier, at->us);
+    if (!o->abreast) {
+        if (o->bounded) newton_begin_barrier(o, at->cost);
+        o->has_policy = newton_first_gains(o);
     }
-    if (!o->abreast) o->has_policy = newton_first_gains(o);
     newton_measure(o, at);
     o->scale = fmax(1.0, at->theta);
     return NONE;
@@ -193,7 +217,7 @@ static void put_on_bounds(newton_t *o)
     newton_roll(o, s, still, 1, o->none);
     copy(o->at->us, s->us, N * m);
     if (!(fabs(o->cost[0] - o->at->cost) <= SOLVED * fabs(o->at->cost))) return;
-    go_to(o, o->X, o->U);
+    go_to(o, o->X, o->U, 0);
     if (!newton_finite(o, o->fresh)) return;
     newton_measure(o, o->fresh);
     if (o->fresh->kkt <= fmax(SOLVED, o->at->kkt)) newton_turn(o);

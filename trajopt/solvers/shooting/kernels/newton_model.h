@@ -48,6 +48,7 @@ static void newton_attempt(newton_t *o, newton_point_t *e, long asked, double de
     const double began = now();
     lq_attempt *a = &o->ahead;
     o->ahead_of = e, a->asked = asked, a->delta = delta, a->under = under;
+    if (o->bounded) barrier_apart(&o->barrier, e->us, o->bend, o->push, o->pull), a->barrier = (lq_barrier){o->bend, o->pull, o->push};
     o->abreast->attempt(o, e);
     e->cost = a->cost, e->defect = a->defect, e->theta = a->theta, e->costate = a->costate;
     e->gradient = a->finite ? a->gradient : NAN, e->scaled = a->finite ? a->scaled : NAN;
@@ -63,6 +64,12 @@ static long newton_asked(const newton_t *o, int first, int last)
     return first == o->widest && o->has_policy && o->last->share == first ? 1L << first : all;
 }
 
+/* to <- to + mu by, as far as there is a barrier */
+static void newton_grow(const newton_t *o, double *to, const double *by, long count)
+{
+    for (long i = 0; o->bounded && i < count; i++) to[i] += o->barrier.mu * by[i];
+}
+
 /* See newton_convex; attempts tell, and their step goes `to`. */
 static int newton_attempted(newton_t *o, int first, int last, double delta, newton_found_t *to)
 {
@@ -74,8 +81,12 @@ static int newton_attempted(newton_t *o, int first, int last, double delta, newt
         if (a->share != i) continue;
         const lq_policy left = {to->K, to->k, NULL, NULL};
         const lq_step step = {to->dx, to->du};
-        to->K = a->K[i], to->k = a->k[i], to->dx = a->dx, to->du = a->du, to->slope = a->slope;
+        const double mu = o->bounded ? o->barrier.mu : 0.0;
+        const long steps = o->N * o->sweeps.m;
+        to->K = a->K[i], to->k = a->k[i], to->dx = a->dx, to->du = a->du, to->slope = a->slope[0] + mu * (a->slope[1] + mu * a->slope[2]);
         a->K[i] = left.K, a->k[i] = left.k, a->dx = step.dx, a->du = step.du, o->ahead_of = NULL;
+        newton_grow(o, to->k, a->k_by[i], steps), newton_grow(o, to->du, a->du_by, steps);
+        newton_grow(o, to->dx, a->dx_by, (o->N + 1) * o->sweeps.n);
         return i;
     }
     return last;

@@ -70,7 +70,7 @@ typedef struct {
 /* A solve, and what solves problems on one thread.
    points: where it is, where it goes; found: the step taken, a rival, and that of the last policy; Vx, Vxx: of a sweep; cQ, cS, cR: the
    Hessian of the Lagrangian; oQ, oS, oR: that of the cost of the other kind than the points' own, once it is known; mQ, mS, mR, mr: what is swept;
-   z, move: multipliers of bounds and their step.  alike: whether one Hessian of the cost serves; widest: the number of the largest share that is
+   z, move: multipliers of bounds and their step; bend, push, pull: what these add to a problem, see barrier.h.  alike: whether one Hessian of the cost serves; widest: the number of the largest share that is
    tried.  pairs: of the filter, most_pairs at most.  total, next, done, stop: shared with other threads.
    abreast: NULL where a problem is solved alone; else points have a trajectory and numbers alone, and `ahead` are the last attempts, of a point
    and of some shares, as bits.
@@ -82,7 +82,7 @@ struct newton {
     long N, nx, count, alike, widest, trials;
     newton_point_t points[2];
     newton_found_t found[3];
-    double *Vx, *Vxx, *cQ, *cS, *cR, *oQ, *oS, *oR, *mQ, *mS, *mR, *mr, *z, *move, *own_alphas, *size, *pairs, *X, *U, *D, *cost, *part_cost;
+    double *Vx, *Vxx, *cQ, *cS, *cR, *oQ, *oS, *oR, *mQ, *mS, *mR, *mr, *z, *move, *bend, *push, *pull, *own_alphas, *size, *pairs, *X, *U, *D, *cost, *part_cost;
     long *start, *stop_at, *trial;
     const double *alphas;
     const signed char *every, *none;

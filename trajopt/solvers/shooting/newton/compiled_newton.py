@@ -108,7 +108,8 @@ def library() -> ctypes.CDLL:
 def _sizes(ocp: OCP, o: SLQOptions, *, seated: bool = False) -> NewtonSizes:
     manifold = ocp.manifold
     sizes = ocp.horizon, manifold.nx, manifold.ndx, ocp.nu
-    return NewtonSizes(*sizes, o.max_backtracks + 1, filters.most_pairs(o.max_iterations), seated)
+    bounded = not seated or ocp.control_bounds is not None
+    return NewtonSizes(*sizes, o.max_backtracks + 1, filters.most_pairs(o.max_iterations), seated, bounded)
 
 
 def serves(evaluators: Sequence[Evaluator], curved: bool) -> bool:

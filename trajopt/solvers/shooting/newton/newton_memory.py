@@ -64,13 +64,14 @@ NewtonData = struct_of(
             "n:l m:l riccati adjoint stationarity finite rollout N:l nx:l count:l alike:l widest:l trials:l",
             _numbered("point", 2, _POINT),
             _numbered("found", 3, _FOUND),
-            "Vx Vxx cQ cS cR oQ oS oR mQ mS mR mr z move own_alphas size pairs X U D cost part_cost",
+            "Vx Vxx cQ cS cR oQ oS oR mQ mS mR mr z move bend push pull own_alphas size pairs X U D cost part_cost",
             "start stop_at trial alphas every none",
             "lengths:l max_iterations:l most_pairs:l asked:l",
             "gradient_tolerance:d defect_tolerance:d kkt_tolerance:d cost_tolerance:d time_limit:d",
             "members total:l next done stop abreast",
-            _prefixed("ahead", "delta:d asked:l under K_0 K_1 K_2 k_0 k_1 k_2 dx du finite:l convex:l share:l"),
-            _prefixed("ahead", "cost:d defect:d theta:d costate:d gradient:d scaled:d slope:d of"),
+            _prefixed("ahead", "delta:d asked:l under bend pull push K_0 K_1 K_2 k_0 k_1 k_2 dx du"),
+            _prefixed("ahead", "k_by_0 k_by_1 k_by_2 dx_by du_by finite:l convex:l share:l"),
+            _prefixed("ahead", "cost:d defect:d theta:d costate:d gradient:d scaled:d slope:d slope_1:d slope_2:d of"),
             "member at fresh best rival last lower upper own_z mu:d controls:l",
             "began:d scale:d last_delta:d least:d change:d",
             "bounded:l paired:l has_policy:l other_known:l iteration:l restored:l idle:l short_steps:l plain:l",
@@ -96,8 +97,8 @@ GO_ON = -1
 
 
 class NewtonSizes(NamedTuple):
-    """What arrays depend on: N, nx, n, m, step lengths that are tried, pairs that a filter may keep, and whether the problem sits
-    beside others: expansions are not kept then."""
+    """What arrays depend on: N, nx, n, m, step lengths that are tried, pairs that a filter may keep, whether the problem sits
+    beside others: expansions are not kept then; and whether controls may have bounds."""
 
     N: int
     nx: int
@@ -106,6 +107,7 @@ class NewtonSizes(NamedTuple):
     lengths: int
     pairs: int
     seated: bool = False
+    bounded: bool = False
 
 
 def trials_abreast(knots: int, lanes: int) -> int:
@@ -116,7 +118,7 @@ def trials_abreast(knots: int, lanes: int) -> int:
 @lru_cache(maxsize=64)
 def newton_layout(s: NewtonSizes) -> tuple[dict[str, tuple[int, tuple[int, ...]]], int]:
     """name -> (where an array begins, its shape), and the length of all together, in doubles."""
-    N, nx, n, m, lengths, pairs, seated = s
+    N, nx, n, m, lengths, pairs, seated, bounded = s
     trials = 1 if seated else TRIALS
     blocks = {"Q": (N + 1, n, n), "S": (N, m, n), "R": (N, m, m)}
     point = {
@@ -133,16 +135,20 @@ def newton_layout(s: NewtonSizes) -> tuple[dict[str, tuple[int, tuple[int, ...]]
     if seated:
         shapes |= {f"ahead_{name}": taken[name] for name in ("dx", "du")}
         shapes |= {f"ahead_{name}_{i}": taken[name] for name in ("K", "k") for i in range(MOST_SHARES)}
+        if bounded:
+            shapes |= {f"ahead_{name}_by": taken[name] for name in ("dx", "du")}
+            shapes |= {f"ahead_k_by_{i}": taken["k"] for i in range(MOST_SHARES)}
+            shapes |= dict.fromkeys(("bend", "push", "pull"), (N, m))
     else:
         shapes |= {f"{of}{name}": shape for of in "com" for name, shape in blocks.items()}
         shapes |= {
             "Vx": (N + 1, n),
             "Vxx": (N + 1, n, n),
             "mr": (N, m),
-            "z": (2, N, m),
-            "move": (2, N, m),
             "size": (m,),
         }
+    if bounded:
+        shapes |= dict.fromkeys(("z", "move"), (2, N, m))
     shapes |= dict.fromkeys(("alphas", "own_alphas"), (lengths,)) | dict.fromkeys(("every", "none"), (N // 8 + 1,))
     shapes |= dict.fromkeys(("part_cost", "start", "stop_at", "trial"), (trials * N + trials,))
     shapes |= {
