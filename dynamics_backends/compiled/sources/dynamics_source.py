@@ -8,6 +8,9 @@ f, fx (by rows, in the tangent space) and fu are the last ``rows`` rows of xdot:
 second-order system.  ``p`` are the parameters behind each other.  ``ctx`` holds the model's tables ``ti``, ``td``, a workspace
 ``w`` of ``room`` vectors, and the place for the forces of constraints (templates/lanes/context.h).
 
+For steps of several stages straight-line code packs fx and fu where rows have few entries: :func:`traced_source.packed`.  Their
+second derivatives come alone.
+
 Free rigid bodies are loops over their model's tables unless the robot is small; every other map is straight-line code, but
 for the solution of the equations of constrained motion, and for the iterations of long steps with contacts.
 """
@@ -78,20 +81,24 @@ def _limits() -> tuple[int, int]:
 
 
 def dynamics_source(
-    backend: DynamicsBackend, sizes: Mapping[str, int], *, straight: bool | None = None
+    backend: DynamicsBackend,
+    sizes: Mapping[str, int],
+    *,
+    straight: bool | None = None,
+    several_stages: bool = False,
 ) -> DynamicsSource:
     """Value and partial derivatives of a backend's map by its method; sizes: of the parameters, by name.
 
-    straight: as straight-line code; default by the size of the robot. Raises TooLong for straight-line code that would
-    take too long to compile, TraceError for a map that cannot be traced.
+    straight: as straight-line code; default by the size of the robot. several_stages: for steps that have such. Raises TooLong for
+    straight-line code that would take too long to compile, TraceError for a map that cannot be traced.
     """
     map = unwrapped(backend.map)
     body = _looped(map) if straight is None else None if straight else _free_body(map)
 
     def write() -> list[Any]:
-        return list(_written(backend, sizes, body))
+        return list(_written(backend, sizes, body, several_stages))
 
-    source, room, rows = remembered(write, "dynamics", straight, *question_of(backend, sizes))
+    source, room, rows = remembered(write, "dynamics", straight, several_stages, *question_of(backend, sizes))
     return DynamicsSource(source, room, rows, None if body is None else body.model, forces_beside(backend, sizes))
 
 
@@ -101,11 +108,13 @@ def forces_beside(backend: DynamicsBackend, sizes: Mapping[str, int]) -> int:
     return constrained_source.forces_given(map, _with_step(map, sizes)) if backend.name == "analytic" else 0
 
 
-def _written(backend: DynamicsBackend, sizes: Mapping[str, int], body: FreeBody | None) -> tuple[str, str, int]:
+def _written(
+    backend: DynamicsBackend, sizes: Mapping[str, int], body: FreeBody | None, several_stages: bool
+) -> tuple[str, str, int]:
     """Source, workspace and rows; body: the robot that is written as loops, if it is."""
     map, name = unwrapped(backend.map), backend.name
     before, sizes = sum(sizes.values()), _with_step(map, sizes)
-    traced = TracedDynamics(map, sizes)
+    traced = TracedDynamics(map, sizes, several_stages)
     if isinstance(map, SteppedContact) and name == "analytic":
         return *stepped_source(traced), traced.rows
     rows = traced.rows if body is None else map.manifold.ndx // 2
@@ -121,7 +130,7 @@ def _written(backend: DynamicsBackend, sizes: Mapping[str, int], body: FreeBody 
     return "\n".join([value, partials]), f"{room} + {more}", rows
 
 
-def contracted_source(map: Map, sizes: Mapping[str, int]) -> DynamicsSource:
+def contracted_source(map: Map, sizes: Mapping[str, int], *, several_stages: bool = False) -> DynamicsSource:
     """dynamics_contracted of a map that has it, to stand behind :func:`dynamics_source` of the same map by default."""
     map = unwrapped(map)
     body = _looped(map)
@@ -131,13 +140,13 @@ def contracted_source(map: Map, sizes: Mapping[str, int]) -> DynamicsSource:
         return DynamicsSource(source, room, map.manifold.ndx // 2, body.model)
 
     def write() -> list[Any]:
-        traced = TracedDynamics(map, sizes)
+        traced = TracedDynamics(map, sizes, several_stages)
         write_second = (
             stepped_second_source if isinstance(map, SteppedContact) else constrained_source.contracted_source
         )
         return [*write_second(traced), traced.rows]
 
-    return DynamicsSource(*remembered(write, "contracted", map, tuple(sizes.items()), *_limits()))
+    return DynamicsSource(*remembered(write, "contracted", several_stages, map, tuple(sizes.items()), *_limits()))
 
 
 def model_in_loops(map: Map) -> Model | None:

@@ -10,6 +10,7 @@ See :mod:`~dynamics_backends.compiled.sources.dynamics_source` for what the func
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -36,10 +37,11 @@ class TooLong(ValueError):
 
 @dataclass(frozen=True, eq=False)
 class TracedDynamics:
-    """Writes the functions of one map with parameters of these sizes."""
+    """Writes the functions of one map with parameters of these sizes, maybe for steps of several stages."""
 
     map: Map
     sizes: Mapping[str, int]
+    several_stages: bool = False
 
     @cached_property
     def symbols(self) -> Symbols:
@@ -70,15 +72,18 @@ class TracedDynamics:
 
     def analytic(self) -> tuple[str, str]:
         """dynamics_partials by the map's own derivatives."""
-        return self.function("dynamics_partials", _named(self._below_of(self.first())), {})
+        return self._partials(self._below_of(self.first()))
 
     def contracted(self) -> tuple[str, str]:
         """dynamics_contracted by the map's own second derivatives."""
         lam = ca.SX.sym("lam", self.map.n_out)
         parts = self.both(lam)
         outputs = _named([*self._below_of(parts[:3]), *parts[3:]])
+        if self.several_stages:
+            outputs = {name: outputs[name] for name in ("xx", "ux", "uu")}
         code, room = self.function("traced_contracted", outputs, {"lam": lam})
-        return "\n".join([code, template("lanes/contracted.h")]), room
+        given = ", ".join(f"to.{name}" for name in outputs)
+        return "\n".join([code, template("lanes/contracted.h").replace("GIVEN", given)]), room
 
     def first(self) -> list[Any]:
         """The map's own value and partials: three columns, matrices by rows. Raises TraceError."""
@@ -97,8 +102,7 @@ class TracedDynamics:
 
         value, J = CasadiAD(self.map, mode=mode).expressions(self.symbols)
         J, n = self._below(J), self.map.manifold.ndx
-        parts = [self._below(value), ca.vec(J[:, :n].T), ca.vec(J[:, n:].T)]
-        return self.function("dynamics_partials", _named(parts), {})
+        return self._partials([self._below(value), ca.vec(J[:, :n].T), ca.vec(J[:, n:].T)])
 
     def on_pairs(self, algebra: str) -> tuple[str, str]:
         """dynamics_partials by complex or dual numbers, one direction after the other."""
@@ -121,6 +125,12 @@ class TracedDynamics:
         return "\n".join([code, _sizes(self.map, self.rows, step), template("differences/partials_along.h")]), room
 
     # -- parts ----------------------------------------------------------------------------------------------------------
+    def _partials(self, first: Sequence[Any]) -> tuple[str, str]:
+        """dynamics_partials of f, fx and fu, the matrices by rows."""
+        tables, first = packed(first, self.rows) if self.several_stages else ("", first)
+        code, room = self.function("dynamics_partials", _named(first), {})
+        return "\n".join([tables, code]), room
+
     def _below(self, M: Any) -> Any:
         return M[M.shape[0] - self.rows :, :]
 
@@ -171,6 +181,36 @@ def _sizes(map: Map, rows: int, step: float) -> str:
     m = map.manifold
     sizes = f"enum {{ DYN_NX = {m.nx}, DYN_NDX = {m.ndx}, DYN_NU = {map.nu}, DYN_ROWS = {rows} }};"
     return f"{sizes}\n#define DYN_STEP {constant(step)}"
+
+
+FEW = 4
+"""A row of fx has few entries where these are at most one in so many."""
+
+
+def packed(first: Sequence[Any], rows: int) -> tuple[str, list[Any]]:
+    """f, fx and fu (by rows) without the rows of the matrices that have few entries in fx other than zero, and none in fu: behind the
+    others' rows, fx has those entries.  Before them tables, if there are any: how many rows, entries; the numbers of the others and of
+    these rows; where the entries of each begin, and their columns."""
+    f, fx, fu = first
+    read, held = (_entries(M, rows) for M in (fx, fu))
+    few = [i for i in range(rows) if FEW * len(read[i]) * rows <= fx.numel() and not held[i]]
+    if not few:
+        return "", [f, fx, fu]
+    full = [i for i in range(rows) if i not in few]
+    places = [(i, j) for i in few for j in read[i]]
+    starts = itertools.accumulate((len(read[i]) for i in few), initial=0)
+    tables = {"full_row": full, "few_row": few, "few_first": starts, "few_column": [j for _, j in places]}
+    text = [f"#define FEW_ROWS {len(few)}", f"#define FEW_ENTRIES {len(places)}"]
+    text += [f"static const int {name}[] = {{ {', '.join(map(str, own)) or '0'} }};" for name, own in tables.items()]
+    n, m = (M.numel() // rows for M in (fx, fu))
+    left = [fx[i * n + j] for i in full for j in range(n)], [fu[i * m + j] for i in full for j in range(m)]
+    return "\n".join(text), [f, ca.vertcat(*left[0], *(fx[i * n + j] for i, j in places)), ca.vertcat(*left[1])]
+
+
+def _entries(M: Any, rows: int) -> list[list[int]]:
+    """The columns of entries other than zero of a matrix by rows, for each row."""
+    n = M.numel() // rows
+    return [[j for j in range(n) if not M[i * n + j].is_zero()] for i in range(rows)]
 
 
 def _named(parts: Sequence[Any]) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from dynamics_backends.compiled.interface.sources import (
     tables_of,
 )
 from dynamics_backends.protocol import unwrapped
-from trajopt.stage.source.stage_source import StageShape, stage_source
+from trajopt.stage.source.stage_source import StageShape, has_stages, stage_source
 
 ALONE, ROLLED, CURVED, NEWTON = ("first",), ("first", "rollout"), ("first", "second"), ("newton",)
 """The parts of a library: for values and first derivatives alone, with roll-outs, with second derivatives; and for Newton's loop
@@ -113,6 +113,8 @@ def sought(backend: Any, shape: StageShape, *, quick: bool = False) -> Sought:
 def source_of(backend: Any, shape: StageShape) -> str:
     """The C text of a library. Raises TooLong, TraceError."""
     sizes = dict(shape.parameters)
-    dynamics = dynamics_source(backend, sizes)
-    second = contracted_source(backend.map, sizes) if _SECOND.intersection(shape.parts) else None
+    several = has_stages(shape.scheme)
+    dynamics = dynamics_source(backend, sizes, several_stages=several)
+    wanted = _SECOND.intersection(shape.parts)
+    second = contracted_source(backend.map, sizes, several_stages=several) if wanted else None
     return "\n".join([templates(), stage_source(dynamics, unwrapped(backend.map), shape, second).source])

@@ -23,14 +23,15 @@ typedef struct {
 } contracted_t;
 
 typedef struct {
-    V x[NX], u[MU + 1], p[NP + 1], lam[ND], G[ND * NW], H[NW * NW], T[ND * NW];
+    V x[NX], u[MU + 1], p[NP + 1], lam[ND], G[ND * NW], H[NW * NW], T[(ND + ME) * NW];
     contracted_t at;
     hessian_t out;
     columns_t columns[STAGES + 1];
 } curvature_t;
 
-/* r rows from i on of M S, M (ND x ND), in the w columns from `first` on */
-ALWAYS_INLINE void curvature_rows(const V *restrict M, const V *restrict S, V *restrict T, int first, int i, const int r, const int w)
+/* r rows from i on of M S + N' E, M (rows x ND) and N (NE x ND), in the w columns from `first` on; N, E: NULL for zero */
+ALWAYS_INLINE void curvature_rows(
+    const V *restrict M, const V *restrict S, const V *restrict N, const V *restrict E, V *restrict T, int first, int i, const int r, const int w)
 {
     V sum[r][w];
     UNROLL for (int j = 0; j < r; j++)
@@ -38,31 +39,55 @@ ALWAYS_INLINE void curvature_rows(const V *restrict M, const V *restrict S, V *r
     for (int k = 0; k < ND; k++)
         UNROLL for (int j = 0; j < r; j++)
             UNROLL for (int c = 0; c < w; c++) sum[j][c] += M[(i + j) * ND + k] * S[k * NW + first + c];
+    for (int k = 0; N && k < NE; k++)
+        UNROLL for (int j = 0; j < r; j++)
+            UNROLL for (int c = 0; c < w; c++) sum[j][c] += N[k * ND + i + j] * E[k * NW + first + c];
     UNROLL for (int j = 0; j < r; j++)
         UNROLL for (int c = 0; c < w; c++) T[(i + j) * NW + first + c] = sum[j][c];
 }
 
-/* r rows from i on of S' T, added to H in the w columns from `first` on */
-ALWAYS_INLINE void curvature_outer(const V *restrict S, const V *restrict T, V *restrict H, int first, int i, const int r, const int w)
-{
-    V sum[r][w];
-    UNROLL for (int j = 0; j < r; j++)
-        UNROLL for (int c = 0; c < w; c++) sum[j][c] = H[(i + j) * NW + first + c];
-    for (int k = 0; k < ND; k++)
-        UNROLL for (int j = 0; j < r; j++)
-            UNROLL for (int c = 0; c < w; c++) sum[j][c] += S[k * NW + i + j] * T[k * NW + first + c];
-    UNROLL for (int j = 0; j < r; j++)
-        UNROLL for (int c = 0; c < w; c++) H[(i + j) * NW + first + c] = sum[j][c];
-}
-
-ALWAYS_INLINE void quadratic_panel(const V *restrict M, const V *restrict S, V *restrict T, V *restrict H, int first, const int w)
+/* All `rows` of them. */
+ALWAYS_INLINE void curvature_panel(const V *restrict M, const V *restrict S, const V *restrict N, const V *restrict E, V *restrict T, int rows,
+                                   int first, const int w)
 {
     int i = 0;
-    for (; i + 3 <= ND; i += 3) curvature_rows(M, S, T, first, i, 3, w);
-    for (; i < ND; i++) curvature_rows(M, S, T, first, i, 1, w);
+    for (; i + 3 <= rows; i += 3) curvature_rows(M, S, N, E, T, first, i, 3, w);
+    for (; i < rows; i++) curvature_rows(M, S, N, E, T, first, i, 1, w);
+}
+
+/* sum (r x w) += r rows from i on of S' T, S and T with so many rows, in the w columns from `first` on */
+ALWAYS_INLINE void curvature_outer(const V *restrict S, const V *restrict T, int rows, V *restrict sum, int first, int i, const int r, const int w)
+{
+    for (int k = 0; k < rows; k++)
+        UNROLL for (int j = 0; j < r; j++)
+            UNROLL for (int c = 0; c < w; c++) sum[j * w + c] += S[k * NW + i + j] * T[k * NW + first + c];
+}
+
+/* r rows from i on of S' T + E' U, added to H; E: NULL for zero */
+ALWAYS_INLINE void add_outer(const V *restrict S, const V *restrict T, const V *restrict E, const V *restrict U, V *restrict H, int first, int i,
+                             const int r, const int w)
+{
+    V sum[r * w];
+    UNROLL for (int j = 0; j < r; j++)
+        UNROLL for (int c = 0; c < w; c++) sum[j * w + c] = H[(i + j) * NW + first + c];
+    curvature_outer(S, T, ND, sum, first, i, r, w);
+    if (E) curvature_outer(E, U, NE, sum, first, i, r, w);
+    UNROLL for (int j = 0; j < r; j++)
+        UNROLL for (int c = 0; c < w; c++) H[(i + j) * NW + first + c] = sum[j * w + c];
+}
+
+/* The upper triangle of H += S' xx S + S' N' E + E' N S, and T (ME x NW) <- ux S, with the N = those rows of ux (ME x ND) that belong to E, in the w columns
+   from `first` on; E: NULL for zero */
+ALWAYS_INLINE void quadratic_panel(const contracted_t *restrict F, const V *restrict S, const V *restrict E, V *restrict T, V *restrict H, int first,
+                                   const int w)
+{
+    V *U = T + ND * NW;
+    curvature_panel(F->xx, S, E ? F->ux + MU * ND : NULL, E, T, ND, first, w);
+    curvature_panel(F->ux, S, NULL, NULL, U, E ? ME : MU, first, w);
+    int i = 0;
     const int last = first + w; /* rows of the upper triangle */
-    for (i = 0; i + 3 <= last; i += 3) curvature_outer(S, T, H, first, i, 3, w);
-    for (; i < last; i++) curvature_outer(S, T, H, first, i, 1, w);
+    for (; i + 3 <= last; i += 3) add_outer(S, T, E, U + MU * NW, H, first, i, 3, w);
+    for (; i < last; i++) add_outer(S, T, E, U + MU * NW, H, first, i, 1, w);
 }
 
 static contraction_t into(contracted_t *a) { return (contraction_t){a->f, a->fx, a->fu, a->xx, a->ux, a->uu}; }
@@ -80,25 +105,13 @@ static void contracted_at(ctx_t c, curvature_t *restrict a, const stage_t *s, co
 static void add_field(curvature_t *restrict a, const V *restrict S, const V *restrict E)
 {
     V *H = a->H;
-    for (int j = 0; j < PANELS - 1; j++) quadratic_panel(a->at.xx, S, a->T, H, j * PANEL, PANEL);
-    quadratic_panel(a->at.xx, S, a->T, H, (PANELS - 1) * PANEL, LAST_PANEL);
+    for (int j = 0; j < PANELS - 1; j++) quadratic_panel(&a->at, S, E, a->T, H, j * PANEL, PANEL);
+    quadratic_panel(&a->at, S, E, a->T, H, (PANELS - 1) * PANEL, LAST_PANEL);
     for (int j = 0; j < MU; j++) {
-        V row[NW];
-        for (int c = 0; c < NW; c++) row[c] = ZERO;
-        for (int k = 0; k < ND; k++)
-            for (int c = 0; c < NW; c++) row[c] += a->at.ux[j * ND + k] * S[k * NW + c];
+        const V *row = a->T + (ND + j) * NW;
         for (int c = 0; c <= ND + j; c++) H[c * NW + ND + j] += row[c];
         for (int c = ND + j; c < NW; c++) H[(ND + j) * NW + c] += row[c];
         for (int i = 0; i <= j; i++) H[(ND + i) * NW + ND + j] += a->at.uu[i * ME + j];
-    }
-    if (!E) return;
-    for (int j = 0; j < NE; j++) {
-        V row[NW];
-        for (int c = 0; c < NW; c++) row[c] = ZERO;
-        for (int k = 0; k < ND; k++)
-            for (int c = 0; c < NW; c++) row[c] += a->at.ux[(MU + j) * ND + k] * S[k * NW + c];
-        for (int r = 0; r < NW; r++)
-            for (int c = r; c < NW; c++) H[r * NW + c] += E[j * NW + r] * row[c] + row[r] * E[j * NW + c];
     }
 }
 
@@ -175,7 +188,7 @@ static void back(ctx_t c, curvature_t *restrict a, const substep_t *restrict b, 
     for (int s = STAGES - 1; s >= 0; s--) {
         const stage_t *stage = b->stage + s;
         const columns_t *columns = a->columns + s;
-        V *l = slope[s], at[ND];
+        V *l = slope[s], at[ND], at_offset[NE + 1];
 #ifdef LIE
         if (s) {
             manifold_dexp_inv_bend(stage->delta, stage->f, l, first, second);
@@ -197,8 +210,8 @@ static void back(ctx_t c, curvature_t *restrict a, const substep_t *restrict b, 
         for (int j = 0; j < ND; j++) at[j] = j < NF ? ZERO : l[j - NF];
         if (NF == ND)
             for (int j = 0; j < ND; j++) at[j] = ZERO;
-        for (int i = 0; i < NF; i++)
-            for (int j = 0; j < ND; j++) at[j] += stage->fx[i * ND + j] * l[ND - NF + i];
+        for (int j = 0; j < NE; j++) at_offset[j] = ZERO;
+        slopes_adjoint(stage, l + ND - NF, at, at_offset);
 #ifdef LIE
         if (s) {
             V through[ND], on[ND];
@@ -219,11 +232,8 @@ static void back(ctx_t c, curvature_t *restrict a, const substep_t *restrict b, 
                 for (int i = 0; i < ND; i++) slope[j][i] += A_[s][j] * h * increment[i];
 #endif
 #if NE
-        for (int i = 0; i < NE; i++) {
-            V at_offset = ZERO;
-            for (int k = 0; k < NF; k++) at_offset += stage->fu[k * ME + MU + i] * l[ND - NF + k];
-            for (int j = 0; j < s; j++) slope[j][NV + i] += (AI_[s][j] - A_[s][j]) * h * at_offset;
-        }
+        for (int i = 0; i < NE; i++)
+            for (int j = 0; j < s; j++) slope[j][NV + i] += (AI_[s][j] - A_[s][j]) * h * at_offset[i];
 #endif
         for (int i = 0; i < ND; i++) start[i] += at[i];
     }

@@ -1,7 +1,8 @@
 /* One time step of xdot = f(x, u, t, p) with its sensitivities: the twin of trajopt/step/integrators.py and sensitivities.py.
 
    Before this text stand a prelude (prelude.h, or scalar.h for one lane in plain C99); NX, ND (numbers of a state and of a tangent
-   vector), MU (controls of the dynamics), NF (rows of xdot that are computed: ND, or those below qdot = v); STAGES and the tableau
+   vector), MU (controls of the dynamics), NF (rows of xdot that are computed: ND, or those below qdot = v), FEW_ROWS and its tables where derivatives of some of
+   these rows are packed (dynamics_source.py); STAGES and the tableau
    A_, B_, C_ of a Runge-Kutta method, or SEMI_IMPLICIT; JUMP where f is a jump of the state; IMPLICIT where damping is implicit: then
    the dynamics have one more parameter, the implicit step, and NE more controls, the offset of the damped velocity, and AI_ is
    the tableau of damping; and the functions of a manifold and of its dynamics (dynamics_backends/compiled/sources/manifold_source.py,
@@ -31,6 +32,15 @@
 #define PANEL ((NW + PANELS - 1) / PANELS)
 #define LAST_PANEL (NW - (PANELS - 1) * PANEL)
 
+#ifdef FEW_ROWS
+#define FULL_ROW(i) full_row[i]
+#else
+#define FEW_ROWS 0
+#define FEW_ENTRIES 0
+#define FULL_ROW(i) (i)
+#endif
+#define FULL_ROWS (NF - FEW_ROWS)
+
 #ifdef SEMI_IMPLICIT
 #define STAGES 1
 #endif
@@ -42,10 +52,10 @@
 #define STEP_LENGTH(dt) (dt)
 #endif
 
-/* What is known of a stage before the sensitivities: its state and the increment that leads there, f and its derivatives; where there is a group, d (x (+) delta) / d x and
+/* What is known of a stage before the sensitivities: its state and the increment that leads there, f and its derivatives, packed; where there is a group, d (x (+) delta) / d x and
    / d delta, dexp^-1(delta) and the derivative of dexp^-1(delta) f, as blocks. */
 typedef struct {
-    V at[NX], delta[ND], f[ND], fx[NF * ND], fu[NF * ME + 1], e[NE + 1], step;
+    V at[NX], delta[ND], f[ND], fx[FULL_ROWS * ND + FEW_ENTRIES], fu[FULL_ROWS * ME + 1], e[NE + 1], step;
 #ifdef LIE
     V transport[LIE_ROOM], dexp[LIE_ROOM], inverse[LIE_ROOM], along[LIE_ROOM];
 #endif
@@ -129,25 +139,29 @@ ALWAYS_INLINE void add_blocks_times(const V *restrict M, const V *restrict x, V 
 }
 #endif
 
-/* sum_j a[j] K[j][i] of the w columns of row i, into r */
-ALWAYS_INLINE void combined(const double *a, int count, const V *restrict K, int i, V *restrict r, const int w)
+/* to (rows x w) <- from + h sum_j a[j] K[j], of `rows` rows of the K from `first` on; from: NULL for zero */
+ALWAYS_INLINE void combined(
+    const double *a, int count, V h, const V *restrict K, int first, int rows, const V *restrict from, V *restrict to, const int w)
 {
-    for (int c = 0; c < w; c++) r[c] = ZERO;
-    for (int j = 0; j < count; j++)
-        if (a[j] != 0.0)
-            for (int c = 0; c < w; c++) r[c] += a[j] * K[(j * ND + i) * w + c];
+    for (int i = 0; i < rows; i++) {
+        V sum[w];
+        UNROLL for (int c = 0; c < w; c++) sum[c] = ZERO;
+        for (int j = 0; j < count; j++) {
+            if (a[j] == 0.0) continue;
+            const V *own = K + (j * ND + first + i) * w;
+            UNROLL for (int c = 0; c < w; c++) sum[c] += a[j] * own[c];
+        }
+        UNROLL for (int c = 0; c < w; c++) to[i * w + c] = from ? from[i * w + c] + h * sum[c] : h * sum[c];
+    }
 }
 
 /* r <- h sum_j (ai_sj - a_sj) K[j], the w columns of velocities: the offset of the damped velocity at stage s, or its derivative */
 #if NE
 ALWAYS_INLINE void lagged(int s, V h, const V *restrict K, V *restrict r, const int w)
 {
-    for (int i = 0; i < NE; i++) {
-        for (int c = 0; c < w; c++) r[i * w + c] = ZERO;
-        for (int j = 0; j < s; j++)
-            for (int c = 0; c < w; c++) r[i * w + c] += (AI_[s][j] - A_[s][j]) * K[(j * ND + NV + i) * w + c];
-        for (int c = 0; c < w; c++) r[i * w + c] *= h;
-    }
+    double a[STAGES];
+    for (int j = 0; j < s; j++) a[j] = AI_[s][j] - A_[s][j];
+    combined(a, s, h, K, NV, NE, NULL, r, w);
 }
 #endif
 
@@ -171,10 +185,7 @@ ALWAYS_INLINE void increments(V h, const V *restrict K, V *restrict D, const int
 #else
 ALWAYS_INLINE void increments(V h, const V *restrict K, V *restrict D, const int w)
 {
-    for (int i = 0; i < ND; i++) {
-        combined(B_, STAGES, K, i, D + i * w, w);
-        for (int c = 0; c < w; c++) D[i * w + c] *= h;
-    }
+    combined(B_, STAGES, h, K, 0, ND, NULL, D, w);
 }
 #endif
 
@@ -189,10 +200,7 @@ static void increment(ctx_t c, const V *x, const V *u, V t, V h, const V *p, sta
     c.forces = NULL;
     V at[NX];
     for (int s = 1; s < STAGES; s++) {
-        for (int i = 0; i < ND; i++) {
-            combined(A_[s], s, k[0], i, delta + i, 1);
-            delta[i] *= h;
-        }
+        combined(A_[s], s, h, k[0], 0, ND, NULL, delta, 1);
         manifold_integrate(x, delta, at);
         const V *e = NULL;
 #if NE
@@ -236,7 +244,7 @@ static void step(ctx_t c, start_t at, V *restrict x)
     }
 }
 
-/* r rows from i on of f_x S + [0 f_u] + f_e E, in the w columns from `first` on; E is NULL for zero */
+/* r of the full rows from number i on of f_x S + [0 f_u] + f_e E, in the w columns from `first` on; E is NULL for zero */
 ALWAYS_INLINE void slope_rows(
     const stage_t *restrict a, const V *restrict S, const V *restrict E, V *restrict K, int first, int i, const int r, const int w)
 {
@@ -255,7 +263,24 @@ ALWAYS_INLINE void slope_rows(
             UNROLL for (int c = 0; c < w; c++) sum[j][c] += slope * S[k * w + c];
         }
     UNROLL for (int j = 0; j < r; j++)
-        UNROLL for (int c = 0; c < w; c++) K[(ND - NF + i + j) * w + c] = sum[j][c];
+        UNROLL for (int c = 0; c < w; c++) K[(ND - NF + FULL_ROW(i + j)) * w + c] = sum[j][c];
+}
+
+/* The rows that read few numbers of the state and no controls. */
+ALWAYS_INLINE void few_slopes(const stage_t *restrict a, const V *restrict S, V *restrict K, const int w)
+{
+#if FEW_ROWS
+    const V *few = a->fx + FULL_ROWS * ND;
+    for (int i = 0; i < FEW_ROWS; i++) {
+        V sum[w];
+        UNROLL for (int c = 0; c < w; c++) sum[c] = ZERO;
+        for (int e = few_first[i]; e < few_first[i + 1]; e++)
+            UNROLL for (int c = 0; c < w; c++) sum[c] += few[e] * S[few_column[e] * w + c];
+        UNROLL for (int c = 0; c < w; c++) K[(ND - NF + few_row[i]) * w + c] = sum[c];
+    }
+#else
+    (void)a, (void)S, (void)K;
+#endif
 }
 
 /* K (ND x w) = f_x S + [0 f_u] + f_e E in the columns from `first` on; fresh: S is [1 0], E zero */
@@ -263,15 +288,16 @@ ALWAYS_INLINE void slopes(
     const stage_t *restrict a, const V *restrict S, const V *restrict E, V *restrict K, int fresh, int first, const int w)
 {
     memcpy(K, S + NF * w, sizeof(V) * (ND - NF) * w); /* qdot = v */
+    few_slopes(a, S, K, w);
     if (fresh) {
-        for (int i = 0; i < NF; i++)
+        for (int i = 0; i < FULL_ROWS; i++)
             for (int c = 0; c < w; c++)
-                K[(ND - NF + i) * w + c] = first + c < ND ? a->fx[i * ND + first + c] : a->fu[i * ME + first + c - ND];
+                K[(ND - NF + FULL_ROW(i)) * w + c] = first + c < ND ? a->fx[i * ND + first + c] : a->fu[i * ME + first + c - ND];
         return;
     }
     int i = 0;
-    for (; i + 3 <= NF; i += 3) slope_rows(a, S, E, K, first, i, 3, w);
-    for (; i < NF; i++) slope_rows(a, S, E, K, first, i, 1, w);
+    for (; i + 3 <= FULL_ROWS; i += 3) slope_rows(a, S, E, K, first, i, 3, w);
+    for (; i < FULL_ROWS; i++) slope_rows(a, S, E, K, first, i, 1, w);
 }
 
 /* S <- T G + E D in w columns, with D the derivative of the increment; T, E are identities beside the groups */
@@ -286,6 +312,20 @@ ALWAYS_INLINE void moved(const V *T, const V *E, const V *restrict G, const V *r
     (void)T, (void)E;
 #endif
 }
+
+#if STAGES > 1
+/* The derivative S of the state of stage s, and on groups that of the increment D to it. */
+ALWAYS_INLINE void moved_to_stage(int s, const stage_t *restrict a, V h, const V *restrict P, const V *restrict K, V *restrict D, V *restrict S, const int w)
+{
+#ifdef LIE
+    combined(A_[s], s, h, K, 0, ND, NULL, D, w);
+    moved(a->transport, a->dexp, P, D, S, w);
+#else
+    (void)a, (void)D;
+    combined(A_[s], s, h, K, 0, ND, P, S, w);
+#endif
+}
+#endif
 
 /* Derivatives in w of the state of a stage, of the increment to it and of f there, the last two on groups only; and of the offset. */
 typedef struct {
@@ -332,15 +372,7 @@ ALWAYS_INLINE void through_step(passage_t step, V *restrict G, columns_t *restri
 #if STAGES > 1
     for (int s = 1; s < STAGES; s++) {
         const stage_t *a = stage + s;
-        for (int i = 0; i < ND; i++) {
-            combined(A_[s], s, K, i, D + i * w, w);
-            for (int c = 0; c < w; c++) D[i * w + c] *= h;
-        }
-#ifdef LIE
-        moved(a->transport, a->dexp, P, D, S, w);
-#else
-        moved(NULL, NULL, P, D, S, w);
-#endif
+        moved_to_stage(s, a, h, P, K, D, S, w);
         const V *e = NULL;
 #if NE
         V offset[NE * PANEL];
@@ -375,11 +407,28 @@ ALWAYS_INLINE void all_through(passage_t step, V *restrict G, columns_t *restric
     through_step(step, G, kept, (PANELS - 1) * PANEL, LAST_PANEL);
 }
 
+/* l' f_x, added to `to` (ND), and l' f_e, added to at_offset (NE), for multipliers l of the rows of f that are computed */
+ALWAYS_INLINE void slopes_adjoint(const stage_t *restrict a, const V *restrict l, V *restrict to, V *restrict at_offset)
+{
+    for (int i = 0; i < FULL_ROWS; i++)
+        for (int j = 0; j < ND; j++) to[j] += a->fx[i * ND + j] * l[FULL_ROW(i)];
+#if FEW_ROWS
+    for (int i = 0; i < FEW_ROWS; i++)
+        for (int e = few_first[i]; e < few_first[i + 1]; e++) to[few_column[e]] += a->fx[FULL_ROWS * ND + e] * l[few_row[i]];
+#endif
+    for (int i = 0; i < FULL_ROWS; i++)
+        for (int j = 0; j < NE; j++) at_offset[j] += a->fu[i * ME + MU + j] * l[FULL_ROW(i)];
+}
+
 /* Whether a step of one substep is x + increment with f and its derivatives at one point, in a vector space. */
 #if STAGES == 1 && !defined LIE
 #define AT_ONE_POINT 1
 #else
 #define AT_ONE_POINT 0
+#endif
+
+#if AT_ONE_POINT && FEW_ROWS
+#error "derivatives of a step at one point are not packed"
 #endif
 
 /* G of such a step from fx and fu. */

@@ -163,6 +163,11 @@ def _scheme(name: str) -> str:
     return "#define SEMI_IMPLICIT" if name == SEMI_IMPLICIT_EULER else tableau_source(name)
 
 
+def has_stages(scheme: str) -> bool:
+    """Whether a step has more than one stage."""
+    return scheme in RUNGE_KUTTA and len(RUNGE_KUTTA[scheme].b) > 1
+
+
 def tableau_source(scheme: str) -> str:
     """STAGES and the coefficients A_, B_, C_ of a Runge-Kutta method in C, and AI_ of its implicit damping."""
     tableau = RUNGE_KUTTA[scheme]
