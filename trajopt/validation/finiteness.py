@@ -65,12 +65,16 @@ def not_finite(ocp: OCP, xs: Array, us: Array) -> list[NotFinite]:
 
 
 def explained(status: Status, ocp: OCP, xs: Array, us: Array) -> Status:
-    """The status of a solve that ended at (xs, us): of one whose numbers are not finite, with the term or constraint to blame."""
+    """The status of a solve that ended at (xs, us): of one whose numbers are not finite, with the term or constraint to blame,
+    unless it is told already."""
     flaws = not_finite(ocp, xs, us) if status.code is StatusCode.NON_FINITE else []
     if not flaws:
         return status
     first = flaws[0]
-    message = f"{status.message} {_capital(first.sentence())}."
+    told = f"{_capital(first.sentence())}."
+    if told in status.message:
+        return status
+    message = f"{status.message} {told}"
     advice = f"{_capital(first.remedy)}."
     located = status.knot is not None or "at knot" in (status.component or "")
     if located:  # by the solver: in the sum of all terms, or in a constraint

@@ -188,9 +188,11 @@ FEW = 4
 
 
 def packed(first: Sequence[Any], rows: int) -> tuple[str, list[Any]]:
-    """f, fx and fu (by rows) without the rows of the matrices that have few entries in fx other than zero, and none in fu: behind the
-    others' rows, fx has those entries.  Before them tables, if there are any: how many rows, entries; the numbers of the others and of
-    these rows; where the entries of each begin, and their columns."""
+    """f, fx and fu (by rows) without the rows of the matrices with few entries in fx other than zero, and none in fu.
+
+    Behind the other rows fx has those entries. Before them stand tables, if there are any: how many rows and entries; numbers of
+    the others and of these rows; where the entries of each begin, and their columns.
+    """
     f, fx, fu = first
     read, held = (_entries(M, rows) for M in (fx, fu))
     few = [i for i in range(rows) if FEW * len(read[i]) * rows <= fx.numel() and not held[i]]

@@ -99,9 +99,14 @@ def batch_run(
         runs.append((time.perf_counter() - wall, processor_time() - processor))
         memory.append(peak_memory())
     told = [f"{found.meta['how']}, {memory[1] - memory[0]:.0f} MiB"]
-    shares = {of: share for of, share in found.meta.get("lanes", {}).items() if of not in ("threads", "seats")}
+    shares = {
+        of: f"{100 * share:.0f} %" for of, share in found.meta.get("lanes", {}).items() if isinstance(share, float)
+    }
+    alone = shares.pop("alone", None)
     if shares:
-        told.append("lanes at work: " + ", ".join(f"{of} {100 * share:.0f} %" for of, share in shares.items()))
+        told.append("lanes at work: " + ", ".join(f"{of} {share}" for of, share in shares.items()))
+    if alone:
+        told.append(f"iterations alone: {alone}")
     cost = np.where(found.success, found.cost, np.nan)
     return Run(f"solve_batch, {way or solver}", cost, float(found.iterations.mean()), *min(runs), ", ".join(told))
 

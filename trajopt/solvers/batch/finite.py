@@ -12,6 +12,7 @@ from trajopt.problem.ocp import OCP
 from trajopt.results.status import Status, StatusCode
 from trajopt.solvers.batch.batch import DYNAMICS, Batch
 from trajopt.solvers.batch.solution import BatchSolution
+from trajopt.validation.finiteness import explained
 
 UNLIMITED = ("u_lower", "u_upper", "lower", "upper")
 """Bounds may be infinite."""
@@ -37,11 +38,13 @@ def not_numbers(batch: Batch, guess: tuple[Array, Array]) -> dict[int, str]:
     return found
 
 
-def marked(found: BatchSolution, flaws: dict[int, str]) -> BatchSolution:
-    """The solutions, with those of problems whose values are no numbers marked."""
-    if not flaws:
-        return found
-    status = list(found.status)
+def marked(batch: Batch, found: BatchSolution, flaws: dict[int, str]) -> BatchSolution:
+    """The solutions, with those of problems whose values are no numbers marked, and terms named that have made numbers which are
+    none."""
+    status = [
+        explained(s, batch[i], found.xs[i], found.us[i]) if s.code is StatusCode.NON_FINITE and i not in flaws else s
+        for i, s in enumerate(found.status)
+    ]
     for i, name in flaws.items():
         advice = "Give it numbers; the other problems are not touched by this."
         held = "NaN" if _may_be_infinite(name) else "NaN or infinity"

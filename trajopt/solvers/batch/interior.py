@@ -127,7 +127,7 @@ def _with_gains(batch: Batch, found: BatchSolution) -> BatchSolution:
 
 
 class _Members(Rows):
-    """member_t of interior_loop.h for each problem, and where the solutions come to be.
+    """member_t of interior_state.h for each problem, and where the solutions come to be.
 
     program: of one of the problems, first: its guess.
     """

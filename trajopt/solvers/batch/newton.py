@@ -78,7 +78,10 @@ def _in_lanes(
 ) -> dict[str, Any]:
     """Solve the members, one in each lane; what did the work."""
     lanes = NewtonLanes(members.batch[0], options, members.plain, members.exact, members.libraries or [])
-    return {"how": "lanes", "lanes": lanes.run(members.rows, threads, told)._asdict()}
+    use, alone = lanes.run(members.rows, threads, told)
+    members.results["seconds"] /= use.together
+    share = alone / max(1, int(members.results["iterations"].sum()))
+    return {"how": "lanes", "lanes": {**use._asdict(), "alone": share}}
 
 
 def _whole(

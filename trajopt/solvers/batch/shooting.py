@@ -38,6 +38,7 @@ def in_lanes(
     began = time.perf_counter()
     members = Members(batch, lanes.stages, lanes.end, guess, limits, gains)
     use = lanes.run(members, threads, told)
+    members.results["seconds"] /= use.together
     seconds = time.perf_counter() - began
     status = tuple(_status(batch, i, members, _limited(options, int(limits[i]))) for i in range(n))
     r = members.results

@@ -23,8 +23,9 @@ class BatchSolution:
     xs (n, N + 1, nx), us (n, N, nu), cost (n,), iterations (n,); times (n or 1, N + 1) [s]. status: of each.
     K (n, N, nu, ndx), k (n, N, nu): feedback gains and last feed-forward steps, where they were asked for. K and k of a problem
     whose start is not finite are zero, its trajectory is the guess.
-    meta: solver, options, seconds of the whole, and how the work was shared; "defects" (n,), the largest gap of each, of those
-    that were solved in lanes; "attempts", those of "auto" by problem; "clocks" (n, N + 1), the times [s] of the motions,
+    meta: solver, options, seconds of the whole, and how the work was shared; "solve_times" (n,) of each [s], of those that were
+    solved in lanes its share of the time of all that stood beside it; "defects" (n,), the largest gap of each, of SLQ's family in
+    lanes; "attempts", those of "auto" by problem; "clocks" (n, N + 1), the times [s] of the motions,
     where states tell how long phases last. model: of the robot, if there is one.
     """
 

@@ -47,16 +47,15 @@ def solve_batch(
     many are done. gains: whether K and k are asked for. threads: default TRAJOPT_THREADS, else the number of processors. check:
     look for mistakes in the first problem.
 
-    SLQ and its relatives (slq, ilqr, gnms, fddp) solve compiled problems without constraints in lanes, and so does DDP where
-    controls have no bounds: one problem in each lane of the vector unit, groups of lanes on threads, nothing of Python inside.
-    Their time_limit counts what a problem's whole group takes. DDP of few or bounded problems, and the interior point (ipm), run
-    whole solves in C, one problem after the other on each thread, with the knots of a problem in the lanes; what asks for more
-    (no step length is accepted, numbers are not finite) is solved once more as alone, which ``meta["referred"]`` tells. Where
-    knots would leave lanes empty, and derivatives take most of the time, the interior point finds these in lanes that hold
-    problems. The default, "auto", takes one attempt after the other for all problems that are left
-    (:mod:`trajopt.solvers.batch.attempts`). Other solvers, and constraints with slq, are solved one by one, in processes where
-    that is worth it; ``meta["how"]`` tells. A problem that fails, or whose values are no numbers, has a status that says so, and
-    stops nobody else; Ctrl-C returns what is finished, the others are "interrupted".
+    SLQ and its relatives (slq, ilqr, gnms, fddp) solve compiled problems without constraints in lanes, and so does DDP: one
+    problem in each lane of the vector unit, groups of lanes on threads, nothing of Python inside. Their time_limit counts what a
+    problem's whole group takes. DDP of few problems, and the interior point (ipm), run whole solves in C, one problem after the
+    other on each thread, with the knots of a problem in the lanes; what asks for more (no step length is accepted, numbers are not
+    finite) is solved once more as alone, which ``meta["referred"]`` tells. Where knots would leave lanes empty, and derivatives
+    take most of the time, the interior point finds these in lanes that hold problems. The default, "auto", takes one attempt after
+    the other for all problems that are left (:mod:`trajopt.solvers.batch.attempts`). Other solvers, and constraints with slq, are
+    solved one by one, in processes where that is worth it; ``meta["how"]`` tells. A problem that fails, or whose values are no
+    numbers, has a status that says so, and stops nobody else; Ctrl-C returns what is finished, the others are "interrupted".
 
     Raises ValueError for values that do not fit, for problems of different structures and for what is wrong with the first problem
     (the first whose values are numbers), UnknownName for a value that nothing has.
@@ -82,7 +81,7 @@ def solve_batch(
     meta = {**found.meta, "problem": problems.ocp.name, "solver": name, "options": asdict(chosen)}
     if problems.ocp.in_scaled_time:
         meta["clocks"] = np.stack([problems[i].times_of(xs) for i, xs in enumerate(found.xs)])
-    return marked(replace(found, meta=meta, model=problems.ocp.model), flaws)
+    return marked(problems, replace(found, meta=meta, model=problems.ocp.model), flaws)
 
 
 def _solved(

@@ -65,6 +65,7 @@ _CONSTANTS = {
     "SCALED_FROM": measure.LARGE,
 }
 PartData = struct_of("part_t", "first:l last:l row:l count:l exact:l values expand curve room curve_room")
+_KERNELS = "interior_stages.h", "interior_state.h", "interior_search.h", "interior_loop.h"
 _PLACE = "v d g A B lx lu gx gu Q S R cost x_next kept xs"
 _STRUCTURE = [name for name, *_ in library.StructureData._fields_]
 _Interior = struct_of(
@@ -114,7 +115,7 @@ def source(ndx: int, nu: int) -> str:
     ended = f"enum {{ {', '.join(f'{end.name} = {end.value}' for end in ends.End)} }};"
     types = (files("trajopt.stage") / "kernels" / "stage_types.h").read_text()
     folder = files("trajopt.solvers.ipm") / "kernels"
-    texts = [(folder / name).read_text() for name in ("interior_stages.h", "interior_loop.h")]
+    texts = [(folder / name).read_text() for name in _KERNELS]
     return "\n".join([library.source(ndx, nu), *constants, ended, types, *texts])
 
 
@@ -139,7 +140,7 @@ def checked(found: ctypes.CDLL) -> Kernels:
     """The functions of a library. Raises RuntimeError where its structs are others."""
     size = bound(found, "interior_size", "i", ctypes.c_long)
     if [size(i) for i in range(len(_SIZES))] != _SIZES:
-        raise RuntimeError("interior_loop.h and compiled_ipm.py disagree about their structs")
+        raise RuntimeError("interior_state.h and compiled_ipm.py disagree about their structs")
     return Kernels(found)
 
 

@@ -1,6 +1,6 @@
 /* Second derivatives of lam' (x_next (-) node) in w = (dx, u): the twin of trajopt/step/step_curvature.py, on lanes.
 
-   Before this text stands step.h with what it asks for, dynamics_contracted, and the second derivatives of the manifold.  A forward
+   Before this text stand sensitivities.h with what it asks for, dynamics_contracted, and the second derivatives of the manifold.  A forward
    sweep over the substeps leaves the stages and the sensitivities at their start; the adjoint sweep back finds the multiplier of
    every operation and adds its curvature, seen through the sensitivities of its arguments, to the upper triangle of H (NW x NW). */
 

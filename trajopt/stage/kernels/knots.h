@@ -1,5 +1,5 @@
 /* A block of knots on the lanes: the knots n, n + 1, .. of one problem, whose rows stand one after the other; or, with ABREAST defined, the
-   knot n of LANES problems of one structure, whose structs stand one after the other.  Before this text stands step.h, with ABREAST rows.h. */
+   knot n of LANES problems of one structure, whose structs stand one after the other.  Before this text stands sensitivities.h, with ABREAST rows.h. */
 
 #define MOST(a, b) ((a) > (b) ? (a) : (b))
 

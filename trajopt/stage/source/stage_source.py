@@ -130,7 +130,7 @@ def _lengths(traced: _Traced, terms_room: str) -> list[str]:
 def _motion(dynamics: DynamicsSource, manifold: Manifold, second: DynamicsSource | None) -> list[str]:
     """The manifold, the dynamics and the time step, with their second derivatives where these are asked for."""
     first = [manifold_source.manifold_source(manifold), dynamics.source]
-    step = [kernel_text("stage_types.h"), kernel_text("step.h")]
+    step = [kernel_text("stage_types.h"), kernel_text("step.h"), kernel_text("sensitivities.h")]
     if second is None:
         return [*first, *step]
     curvature = ["#define CURVATURE", kernel_text("curvature.h")]

@@ -121,7 +121,8 @@ def test_derivatives_that_are_no_numbers_are_told_as_alone():
     for i in (3, 11):
         single = to.solve(replace(ocp, x0=x0[i]), Guess(guess.xs[i], guess.us[i]), solver="ddp", check=False)
         assert found.status[i].code is single.status.code is StatusCode.NON_FINITE
-        assert single.status.message.startswith(found.status[i].message) and found.status[i].knot == 5
+        assert "'norm'" in single.status.message
+        assert (str(found.status[i]), found.status[i].knot) == (str(single.status), single.status.knot)
     assert np.delete(found.success, [3, 11]).any()
 
 

@@ -29,7 +29,7 @@ SEATS = 4
 _Group = struct_of(
     "newton_group_t",
     "seats seat_count:l turn:l serve own busy_back:l busy_ahead:l all_back:l all_ahead:l "
-    "count:l phases plain_end exact_end tried_end end_values attempts room attempts_room alone",
+    "count:l phases plain_end exact_end tried_end end_values attempts room attempts_room alone made_alone:l",
 )
 _Shared = struct_of("newton_shared_t", "first:l last:l read:l plain exact terms tried roll")
 
@@ -77,14 +77,21 @@ class NewtonLanes:
         sweep = abreast(self.ocp.manifold.ndx, self.ocp.nu)
         return int(bound(sweep, "lq_attempts_room", "l", ctypes.c_long)(self.ocp.horizon))
 
-    def run(self, rows: Array, threads: int | None, told: Callable[[int], None] | None) -> Use:
+    def run(self, rows: Array, threads: int | None, told: Callable[[int], None] | None) -> tuple[Use, int]:
         """Solve the problems of some rows, each a newton_member_t; their arrays are filled.
 
-        told: called with the number of problems that have ended.
+        told: called with the number of problems that have ended. Returns how lanes were used, and how many iterations were
+        made alone, beside them.
         """
         groups, seats = how_many(len(rows), threads, SEATS, self._bytes, self._bytes_shared)
         run = bound(library(), "newton_seats_run", "p")
-        return run_parts(run, lambda shared: _Part(self, rows, seats, shared), groups, seats, told)
+        made: list[_Part] = []
+
+        def part(shared: Array) -> _Part:
+            made.append(_Part(self, rows, seats, shared))
+            return made[-1]
+
+        return run_parts(run, part, groups, seats, told), sum(one.group.made_alone for one in made)
 
 
 class _Part:

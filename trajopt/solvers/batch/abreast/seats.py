@@ -39,6 +39,11 @@ class Use(NamedTuple):
     sweeps: float
     rollouts: float
 
+    @property
+    def together(self) -> float:
+        """Seats of a thread, whose problems take turns: what each took is its share of the time."""
+        return self.seats / self.threads
+
 
 def with_seats(text: str, kernels: Sequence[str]) -> ctypes.CDLL:
     """The library of a solver's text and of those that seat its problems, compiled or from the cache."""

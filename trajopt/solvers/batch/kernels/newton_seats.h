@@ -30,6 +30,7 @@ typedef struct {
                      void (*expand)(void *at, long i, const void *lambda, const lq_vectors *plain, const lq_vectors *exact), void *at, void *w);
     void *room, *attempts_room;
     newton_t *alone;
+    long made_alone; /* iterations of which the step was found alone */
 } newton_group_t;
 
 static newton_group_t *newton_group_of(const seat_t *seat) { return seat->turns->own; }
@@ -141,6 +142,7 @@ static void serve_damped(seat_t *seat, void *asked)
     go_on_alone(w, o, a->first < SHARES - 1);
     a->found = newton_damped(w, a->first, a->last, a->delta, w->best);
     o->last_delta = w->last_delta;
+    newton_group_of(seat)->made_alone += a->found;
     if (!a->found) return;
     const newton_found_t *from = w->best;
     newton_found_t *to = a->to;
@@ -180,6 +182,7 @@ static void serve_iterations(seat_t *seat, void *asked)
     while (a->end == NONE && is_alone(w) && (count < IN_TURN || few_left(seat->turns)));
     hand_over(w, a->o);
     a->o->ahead_of = NULL;
+    newton_group_of(seat)->made_alone += count;
 }
 
 static long ask_iterations(newton_t *o)

@@ -100,14 +100,14 @@ def library() -> ctypes.CDLL:
     """The functions of an iteration, compiled or from the cache."""
     found = load(source())
     if bound(found, "shooting_size", "", ctypes.c_long)() != ctypes.sizeof(SolveData):
-        raise RuntimeError("iteration.h and iteration_memory.py disagree about shooting_t")
+        raise RuntimeError("iterate.h and iteration_memory.py disagree about shooting_t")
     return found
 
 
 def source() -> str:
     """The C text of an iteration."""
     folders = {"trajopt.lq": ("lq_types.h",), "trajopt.stage": ("stage_types.h",)}
-    own = {"trajopt.solvers.shooting": ("bounded_lq.h", "decisions.h", "iteration.h")}
+    own = {"trajopt.solvers.shooting": ("bounded_lq.h", "decisions.h", "iterate.h", "step_search.h", "iteration.h")}
     texts = [
         (files(package) / "kernels" / name).read_text() for package, names in (folders | own).items() for name in names
     ]
@@ -122,7 +122,7 @@ class CompiledIteration:
     """
 
     GO_ON, COST_CONVERGED, NOT_POSITIVE_DEFINITE, NO_PROGRESS = range(4)
-    """How an iteration ended; the values of the enumeration of iteration.h."""
+    """How an iteration ended; the values of the enumeration of iterate.h."""
 
     def __init__(
         self,
@@ -234,7 +234,7 @@ class CompiledIteration:
 
     @property
     def data(self) -> Any:
-        """shooting_t of iteration.h."""
+        """shooting_t of iterate.h."""
         return self._solve
 
     # -- iterations -----------------------------------------------------------------------------------------------------
@@ -249,7 +249,7 @@ class CompiledIteration:
 
     @property
     def record(self) -> Any:
-        """record_t of iteration.h."""
+        """record_t of iterate.h."""
         return self._solve.record
 
     def told(self) -> dict[str, float]:

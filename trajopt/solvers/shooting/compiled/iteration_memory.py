@@ -1,4 +1,4 @@
-"""The memory of an iteration in one call: the structs of kernels/iteration.h, and where the arrays of a solve stand.
+"""The memory of an iteration in one call: the structs of kernels/iterate.h, and where the arrays of a solve stand.
 
 All arrays of a solve stand in one piece of memory, taken from a shelf and put back.
 """
@@ -70,7 +70,7 @@ class _Ahead(ctypes.Structure):
 
 
 class SolveData(ctypes.Structure):
-    """shooting_t of iteration.h."""
+    """shooting_t of iterate.h."""
 
     _fields_ = [
         *(

@@ -93,7 +93,7 @@ NUMBERS = Struct(f"{len(TOLD)}d")
 
 
 GO_ON = -1
-"""What an iteration says that does not end its solve: NONE of iteration.h."""
+"""What an iteration says that does not end its solve: NONE of iterate.h."""
 
 
 class NewtonSizes(NamedTuple):
