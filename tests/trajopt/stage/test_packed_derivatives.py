@@ -67,7 +67,7 @@ def test_of_both_orders_as_in_numpy(name, scheme, substeps):
 
 @pytest.mark.parametrize("several, rows", [(True, 5), (False, 0)])
 def test_rows_with_few_entries(several, rows):
-    """Of an arm with a duration: rates of its coordinates, and of the duration."""
+    """An arm of free duration has them for the rates of its coordinates, and of the duration."""
     ocp = freed(CASES["arm"][0], "rk4", 1)
     text = dynamics_source(ocp.phases[1].dynamics.sampling.called, {}, several_stages=several).source
     assert [int(number) for number in re.findall(r"#define FEW_ROWS (\d+)", text)] == ([rows] if rows else [])
