@@ -8,8 +8,9 @@ The distance from the true sphere is that of points of the links, at every tick 
 they take, on one thread: each process runs one scenario at a time, on a processor of its own.
 
 Every run is a line of runs.jsonl in the folder of the results as soon as it is done; the same command goes on where the last one
-was stopped.  Methods of derivatives other than the first run fewer seeds, as the table says, and only with the sphere.  With
---trot: HyQ in receding horizon for ten seconds (problems/configs/hyq_trot_mpc.toml).
+was stopped, and tells when what it does not repeat was measured; --anew measures all of it again.  Methods of derivatives other than
+the first run fewer seeds, as the table says, and only with the sphere.  With --trot: HyQ in receding horizon for ten seconds
+(problems/configs/hyq_trot_mpc.toml).
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ import sys
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -155,6 +157,16 @@ def study(wanted: Sequence[Case], file: Path, processes: int) -> dict[Case, Outc
     return {case: known[case] for case in wanted if case in known}
 
 
+def _tell_of_old(file: Path, wanted: Sequence[Case]) -> None:
+    """Say how many of the runs are from before, and from when: the code may have changed since."""
+    old = len(read(file).keys() & set(wanted))
+    if old:
+        when = datetime.fromtimestamp(file.stat().st_mtime).isoformat(" ", "minutes")
+        print(
+            f"{old} of {len(wanted)} runs are there already, the last from {when}; --anew repeats them", file=sys.stderr
+        )
+
+
 def _alone(numbers: Any) -> None:
     """Keep a process to one processor, where the system can; an interrupt is its parent's to answer."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -245,6 +257,7 @@ def main() -> None:
     parser.add_argument("--methods", type=lambda names: _known(names, METHODS), default=list(METHODS))
     parser.add_argument("--processes", type=int, default=1, help="scenarios run at a time")
     parser.add_argument("--out", type=Path, default=Path("out") / "benchmark_replanning", help="folder of the results")
+    parser.add_argument("--anew", action="store_true", help="repeat the runs that are there from before")
     parser.add_argument("--trot", action="store_true", help="HyQ's trot instead")
     arguments = parser.parse_args()
     if arguments.trot:
@@ -252,12 +265,16 @@ def main() -> None:
         return
     arguments.out.mkdir(parents=True, exist_ok=True)
     wanted = cases(arguments.planners, arguments.methods, arguments.seeds, arguments.other_seeds)
-    found = study(wanted, arguments.out / RUNS_FILE, arguments.processes)
+    file = arguments.out / RUNS_FILE
+    if arguments.anew:
+        file.unlink(missing_ok=True)
+    _tell_of_old(file, wanted)
+    found = study(wanted, file, arguments.processes)
     text = table(found)
     (arguments.out / TABLE_FILE).write_text(text + "\n", encoding="utf-8")
     print(text)
     if len(found) < len(wanted):
-        kept = f"{len(found)} of {len(wanted)} runs are in {arguments.out / RUNS_FILE}"
+        kept = f"{len(found)} of {len(wanted)} runs are in {file}"
         sys.exit(f"Interrupted: {kept}; the same command goes on from there.")
 
 

@@ -103,3 +103,20 @@ def test_an_interruption_keeps_what_is_done_and_ends_with_the_table(monkeypatch,
     assert "Interrupted: 1 of 4 runs are in" in str(end.value.code) and "goes on from there" in str(end.value.code)
     assert "1 of 1" in capsys.readouterr().out
     assert list(read(tmp_path / "runs.jsonl").values()) == [GOOD]
+
+
+def test_runs_from_before_are_told_and_repeated_on_request(monkeypatch, tmp_path, capsys):
+    """Their figures may be those of other code."""
+    write(tmp_path / "runs.jsonl", dict.fromkeys(cases(["dms"], ["analytic"], 1, 0), BAD))
+    options = ["--planners", "dms", "--methods", "analytic", "--seeds", "1", "--out", str(tmp_path)]
+    monkeypatch.setattr("sys.argv", ["benchmark_replanning", *options])
+    main()
+    told = capsys.readouterr()
+    assert "0 of 1" in told.out and "2 of 2 runs are there already, the last from 2" in told.err
+    where = "experiments.benchmarks.replanning.benchmark_replanning"
+    monkeypatch.setattr(f"{where}.multiprocessing.get_context", lambda kind: Interrupted())
+    monkeypatch.setattr(f"{where}.ONE_THREAD", {})
+    monkeypatch.setattr("sys.argv", ["benchmark_replanning", *options, "--anew"])
+    with pytest.raises(SystemExit):
+        main()
+    assert list(read(tmp_path / "runs.jsonl").values()) == [GOOD]
