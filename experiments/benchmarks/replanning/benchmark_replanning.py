@@ -8,8 +8,8 @@ The distance from the true sphere is that of points of the links, at every tick 
 they take, on one thread: each process runs one scenario at a time, on a processor of its own.
 
 Every run is a line of runs.jsonl in the folder of the results as soon as it is done; the same command goes on where the last one
-was stopped, and tells when what it does not repeat was measured; --anew measures all of it again.  Methods of derivatives other than
-the first run fewer seeds, as the table says, and only with the sphere.  With --trot: HyQ in receding horizon for ten seconds
+was stopped, and tells when what it does not repeat was measured; --anew measures all of it again.  Methods of derivatives other
+than the first run fewer seeds, as the table says, and only with the sphere.  With --trot: HyQ in receding horizon for ten seconds
 (problems/configs/hyq_trot_mpc.toml).
 """
 
