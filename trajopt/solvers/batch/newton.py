@@ -35,6 +35,10 @@ from trajopt.solvers.shooting.restart import restarted
 from trajopt.stage.compiled.newton_abreast import newton_libraries
 from trajopt.stage.numerics import numerics_for
 
+FULL = 4
+"""From so many problems for each lane of all threads on, lanes hold problems: towards the end of a batch they are empty, while
+knots of a problem fill them all the time."""
+
 
 def fits_newton(ocp: OCP, options: Any) -> bool:
     """Whether kernels/newton_loop.h has all that the solver does with a problem."""
@@ -155,7 +159,7 @@ class _Members(Rows):
         self.results["code"], self.results["cost"] = NOT_BEGUN, np.nan
         own: Any = [self.exact.stages[:-1], self.plain.stages[:-1]]
         bounds = batch.bounds() or (None, None)
-        few = n < self.plain.stages[0].library.lanes * (threads or default_threads())
+        few = n < FULL * self.plain.stages[0].library.lanes * (threads or default_threads())
         self.libraries = None if few else newton_libraries(ocp, own[0])
         curved = zip(own[0], self.libraries or [s.curved for s in own[0]], strict=True)
         data = [[s.data for s in stages] for stages in own] + [[s.data_in(library) for s, library in curved]]

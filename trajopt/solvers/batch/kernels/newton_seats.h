@@ -162,7 +162,7 @@ static int ask_damped(newton_t *o, int first, int last, double delta, newton_fou
 /* Where the last step had damping, the next will ask for some, too. */
 static int is_alone(const newton_t *o)
 {
-    return (o->iteration && o->last->delta != 0.0) || few_left(now_seated->turns);
+    return (o->iteration && o->last->delta != 0.0) || are_left(now_seated->turns, LANES);
 }
 
 typedef struct {
@@ -179,7 +179,7 @@ static void serve_iterations(seat_t *seat, void *asked)
     go_on_alone(w, a->o, 0);
     long count = 0;
     do a->end = newton_iterate(w), count++;
-    while (a->end == NONE && is_alone(w) && (count < IN_TURN || few_left(seat->turns)));
+    while (a->end == NONE && is_alone(w) && (count < IN_TURN || are_left(seat->turns, LANES)));
     hand_over(w, a->o);
     a->o->ahead_of = NULL;
     newton_group_of(seat)->made_alone += count;

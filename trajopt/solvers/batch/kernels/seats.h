@@ -78,13 +78,13 @@ static int gather(turns_t *t, long kind, int (*joins)(const void *first, const v
     return count;
 }
 
-/* Whether so few seats are left at work, at the end of a batch, that the lanes of their work would be empty: then the knots of a problem fill them
-   better. */
-static int few_left(const turns_t *t)
+/* Whether at most so many seats are left at work, at the end of a batch, where lanes of their work would be empty: then the knots of a problem fill
+   them better. */
+static int are_left(const turns_t *t, long most)
 {
     long left = 0;
     for (long i = 0; i < t->count; i++) left += t->seats[i].waits_for != IDLE;
-    return left <= LANES / 4;
+    return left <= most;
 }
 
 /* What most seats wait for, unless one has waited for long. */

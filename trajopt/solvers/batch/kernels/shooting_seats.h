@@ -183,7 +183,7 @@ static long run(shooting_t *s, const group_t *g, const member_t *m, result_t *re
         if (result->iterations >= m->max_iterations) return MAX_ITERATIONS;
         if (g->time_limit > 0.0 && now() - began > g->time_limit) return TIME_LIMIT;
         if (*g->stop) return INTERRUPTED;
-        if (few_left(&g->turns)) s->ahead.look = NULL, s->ahead.of = NULL;
+        if (are_left(&g->turns, LANES / 2)) s->ahead.look = NULL, s->ahead.of = NULL;
         const int code = shooting_iterate(s);
         if (code == GO_ON) continue;
         result->failed_at = s->record.failed_at;
