@@ -8,7 +8,7 @@ The distance from the true sphere is that of points of the links, at every tick 
 they take, on one thread: each process runs one scenario at a time, on a processor of its own.
 
 Every run is a line of runs.jsonl in the folder of the results as soon as it is done; the same command goes on where the last one
-was stopped, and tells when what it does not repeat was measured; --anew measures all of it again.  Methods of derivatives other
+was stopped, and tells when what it does not repeat was measured; --anew measures that again.  Methods of derivatives other
 than the first run fewer seeds, as the table says, and only with the sphere.  With --trot: HyQ in receding horizon for ten seconds
 (problems/configs/hyq_trot_mpc.toml).
 """
@@ -23,7 +23,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -148,7 +148,7 @@ def study(wanted: Sequence[Case], file: Path, processes: int) -> dict[Case, Outc
         try:
             with pool, file.open("a", encoding="utf-8") as lines:
                 for count, (case, found) in enumerate(pool.imap_unordered(run, left), start=1):
-                    lines.write(json.dumps({"case": case._asdict(), "outcome": found._asdict()}) + "\n")
+                    lines.write(_line(case, found))
                     lines.flush()
                     known[case] = found
                     _tell(case, found, count, len(left), time.monotonic() - began)
@@ -157,13 +157,25 @@ def study(wanted: Sequence[Case], file: Path, processes: int) -> dict[Case, Outc
     return {case: known[case] for case in wanted if case in known}
 
 
+def _line(case: Case, found: Outcome) -> str:
+    return json.dumps({"case": case._asdict(), "outcome": found._asdict()}) + "\n"
+
+
+def write(file: Path, found: Mapping[Case, Outcome]) -> None:
+    """Put these runs into the file, and no others."""
+    new = file.with_suffix(".new")
+    new.write_text("".join(_line(case, outcome) for case, outcome in found.items()), encoding="utf-8")
+    new.replace(file)
+
+
 def _tell_of_old(file: Path, wanted: Sequence[Case]) -> None:
     """Say how many of the runs are from before, and from when: the code may have changed since."""
     old = len(read(file).keys() & set(wanted))
     if old:
         when = datetime.fromtimestamp(file.stat().st_mtime).isoformat(" ", "minutes")
         print(
-            f"{old} of {len(wanted)} runs are there already, the last from {when}; --anew repeats them", file=sys.stderr
+            f"{old} of {len(wanted)} runs are there already, from {when} or before; --anew repeats them",
+            file=sys.stderr,
         )
 
 
@@ -267,7 +279,7 @@ def main() -> None:
     wanted = cases(arguments.planners, arguments.methods, arguments.seeds, arguments.other_seeds)
     file = arguments.out / RUNS_FILE
     if arguments.anew:
-        file.unlink(missing_ok=True)
+        write(file, {case: outcome for case, outcome in read(file).items() if case not in wanted})
     _tell_of_old(file, wanted)
     found = study(wanted, file, arguments.processes)
     text = table(found)
@@ -275,7 +287,8 @@ def main() -> None:
     print(text)
     if len(found) < len(wanted):
         kept = f"{len(found)} of {len(wanted)} runs are in {file}"
-        sys.exit(f"Interrupted: {kept}; the same command goes on from there.")
+        again = "the same command" + " without --anew" * arguments.anew
+        sys.exit(f"Interrupted: {kept}; {again} goes on from there.")
 
 
 if __name__ == "__main__":

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import numpy as np
 import pytest
 
@@ -19,15 +17,11 @@ from experiments.benchmarks.replanning.benchmark_replanning import (
     scenario,
     study,
     table,
+    write,
 )
 
 GOOD = Outcome(1e-3, 0.3, (2, 4), (10.0, 20.0), 0, 1)
 BAD = Outcome(1e-1, 0.2, (6,), (30.0, 40.0), 1, 0)
-
-
-def write(path, found):
-    lines = [json.dumps({"case": case._asdict(), "outcome": result._asdict()}) for case, result in found.items()]
-    path.write_text("\n".join(lines) + "\n")
 
 
 def test_runs_that_are_known_are_not_repeated(tmp_path):
@@ -107,16 +101,17 @@ def test_an_interruption_keeps_what_is_done_and_ends_with_the_table(monkeypatch,
 
 def test_runs_from_before_are_told_and_repeated_on_request(monkeypatch, tmp_path, capsys):
     """Their figures may be those of other code."""
-    write(tmp_path / "runs.jsonl", dict.fromkeys(cases(["dms"], ["analytic"], 1, 0), BAD))
+    others = dict.fromkeys(cases(["ipm"], ["analytic"], 1, 0), BAD)
+    write(tmp_path / "runs.jsonl", dict.fromkeys(cases(["dms"], ["analytic"], 1, 0), BAD) | others)
     options = ["--planners", "dms", "--methods", "analytic", "--seeds", "1", "--out", str(tmp_path)]
     monkeypatch.setattr("sys.argv", ["benchmark_replanning", *options])
     main()
     told = capsys.readouterr()
-    assert "0 of 1" in told.out and "2 of 2 runs are there already, the last from 2" in told.err
+    assert "0 of 1" in told.out and "2 of 2 runs are there already, from 2" in told.err
     where = "experiments.benchmarks.replanning.benchmark_replanning"
     monkeypatch.setattr(f"{where}.multiprocessing.get_context", lambda kind: Interrupted())
     monkeypatch.setattr(f"{where}.ONE_THREAD", {})
     monkeypatch.setattr("sys.argv", ["benchmark_replanning", *options, "--anew"])
-    with pytest.raises(SystemExit):
+    with pytest.raises(SystemExit, match="without --anew"):
         main()
-    assert list(read(tmp_path / "runs.jsonl").values()) == [GOOD]
+    assert list(read(tmp_path / "runs.jsonl").values()) == [BAD, BAD, GOOD]

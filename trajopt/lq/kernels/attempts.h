@@ -155,7 +155,7 @@ EXPORT void lq_attempts(lq_attempt *lane, long N, const lq_asked *of,
     share_t *P = w->by + last, *E = w->by;
     held_t *under = &w->under;
     num delta, defect = number(0.0), theta = number(0.0), gradient = number(0.0), whole = number(0.0), slope[3];
-    damped_t damped;
+    damped_t factored;
     truth convex[MOST_SHARES];
     for (int l = 0; l < LANES; l++) delta[l] = lane[l].delta;
     for (int s = 0; s < MOST_SHARES; s++) convex[s] = of->asked & 1 << s ? ALL : NOT(ALL);
@@ -183,11 +183,11 @@ EXPORT void lq_attempts(lq_attempt *lane, long N, const lq_asked *of,
             memcpy(o->Vx[own], p->q, sizeof p->q);
             const blocks_t blocks = {p->A, p->B, p->d, o->Vxx[own], o->Vx[own], o->S, o->R, p->r, NULL, NULL};
             const gains_t ahead = {NULL, NULL, o->Vx[next], o->Vxx[next]}, to = {o->K, o->k, o->Vx[own], o->Vxx[own]};
-            convex[s] &= swept_factor(blocks, none, NULL, i, ahead, to, NULL, &damped);
+            convex[s] &= swept_factor(blocks, none, NULL, i, ahead, to, NULL, &factored);
             SCATTER(o->K, K[s], M_ * N_)
             SCATTER(o->k, k[s], M_)
             if (!barrier) continue;
-            grown(p, damped.H, w->push, own, o);
+            grown(p, factored.H, w->push, own, o);
             SCATTER(o->k_by, k_by[s], M_)
         }
         ROWS_OF((lane[l].under ? lane[l].under : lane[l].K[last]) + i * M_ * N_, M_ * N_, -1, w->K)

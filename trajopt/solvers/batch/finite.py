@@ -1,7 +1,8 @@
-"""Values of a batch that are no numbers: the problems that have them are named, and have a status of their own."""
+"""Values of a batch that are no numbers, or bounds that leave no control: problems that have them have a status of their own."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -18,11 +19,41 @@ UNLIMITED = ("u_lower", "u_upper", "lower", "upper")
 """Bounds may be infinite."""
 
 
-def not_numbers(batch: Batch, guess: tuple[Array, Array]) -> dict[int, str]:
-    """The problems with a NaN or an infinity among their values or in their guess, and the name of the first value with one.
+def flawed(batch: Batch, guess: tuple[Array, Array]) -> dict[int, Status]:
+    """The problems that no solver can solve for the sake of their values, and what is said of each.
 
     guess: xs (n or 1, N + 1, nx), us (n or 1, N, nu).
     """
+    found = {i: _not_a_number(i, name) for i, name in _not_numbers(batch, guess).items()}
+    for i in _crossed(batch):
+        found.setdefault(i, _infeasible(i))
+    return found
+
+
+def _not_a_number(i: int, name: str) -> Status:
+    held = "NaN" if _may_be_infinite(name) else "NaN or infinity"
+    advice = "Give it numbers; the other problems are not touched by this."
+    return Status(StatusCode.NON_FINITE, f"{name} of problem {i} holds {held}.", advice=advice)
+
+
+def _infeasible(i: int) -> Status:
+    message = f"The bounds on the controls of problem {i} leave none: a lower one lies above the upper one."
+    return Status(
+        StatusCode.INFEASIBLE, message, advice="Correct the bounds; the other problems are not touched by this."
+    )
+
+
+def _crossed(batch: Batch) -> list[int]:
+    """The problems of which a control has a lower bound above its upper one."""
+    bounds = batch.bounds()
+    if bounds is None:
+        return []
+    crossed = (bounds[0] > bounds[1]).any(axis=(1, 2))
+    return np.flatnonzero(np.broadcast_to(crossed, len(batch))).tolist()
+
+
+def _not_numbers(batch: Batch, guess: tuple[Array, Array]) -> dict[int, str]:
+    """The problems with a NaN or an infinity among their values or in their guess, and the name of the first value with one."""
     found: dict[int, str] = {}
     for name, rows in _named(batch):
         for i in _bad_rows(name, rows):
@@ -38,19 +69,18 @@ def not_numbers(batch: Batch, guess: tuple[Array, Array]) -> dict[int, str]:
     return found
 
 
-def marked(batch: Batch, found: BatchSolution, flaws: dict[int, str]) -> BatchSolution:
-    """The solutions, with those of problems whose values are no numbers marked, and terms named that have made numbers which are
-    none."""
+def marked(batch: Batch, found: BatchSolution, flaws: dict[int, Status]) -> BatchSolution:
+    """The solutions, with those of flawed problems marked, and terms named that have made numbers which are none."""
+    began = time.perf_counter()
     status = [
         explained(s, batch[i], found.xs[i], found.us[i]) if s.code is StatusCode.NON_FINITE and i not in flaws else s
         for i, s in enumerate(found.status)
     ]
-    for i, name in flaws.items():
-        advice = "Give it numbers; the other problems are not touched by this."
-        held = "NaN" if _may_be_infinite(name) else "NaN or infinity"
-        status[i] = Status(StatusCode.NON_FINITE, f"{name} of problem {i} holds {held}.", advice=advice)
+    for i, flaw in flaws.items():
+        status[i] = flaw
         found.cost[i], found.iterations[i] = np.nan, 0
-    return replace(found, status=tuple(status))
+    meta = {**found.meta, "seconds": found.meta["seconds"] + time.perf_counter() - began}
+    return replace(found, status=tuple(status), meta=meta)
 
 
 def _bad_rows(name: str, rows: Array) -> Array:

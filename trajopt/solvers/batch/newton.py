@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,7 @@ from trajopt.solvers.batch.abreast.newton_lanes import NewtonLanes
 from trajopt.solvers.batch.batch import Batch
 from trajopt.solvers.batch.second_starts import firsts_of, with_seconds
 from trajopt.solvers.batch.solution import BatchSolution
-from trajopt.solvers.batch.threads import lanes_at_work, run_on_threads
+from trajopt.solvers.batch.threads import lanes_at_work, run_on_threads, with_referred
 from trajopt.solvers.batch.values import NOT_BEGUN, Rows
 from trajopt.solvers.options import DDPOptions
 from trajopt.solvers.shooting import verdicts
@@ -71,10 +72,23 @@ def in_newton(
     r = members.results
     status = tuple(members.status(i, options, lq) for i in range(len(batch)))
     arrays = members.xs, members.us, r["cost"].copy(), r["iterations"].copy()
-    meta: dict[str, Any] = {**how, "solve_times": r["seconds"].tolist()}
-    meta["seconds"] = time.perf_counter() - began
+    times = (r["seconds"] / how.pop("together", 1.0)).tolist()
+    meta = {**how, "solve_times": times, "seconds": time.perf_counter() - began}
     found = BatchSolution(*arrays, status, batch.times(), members.K, members.k, meta)
-    return found if NOT_BEGUN in r["code"] else _second_starts(batch, guess, options, found, r["defect"], told)
+    if NOT_BEGUN in r["code"]:
+        return found
+    found = _second_starts(batch, guess, options, found, r, told)
+    few: dict[str, Any] = {"gains": gains, "threads": threads, "told": told}
+    return with_referred(batch, guess, options, "ddp", found, _without_interior(batch), **few)
+
+
+def _without_interior(batch: Batch) -> list[int]:
+    """The problems of which a control has one value that it may take: Newton's loop is not for these."""
+    bounds = batch.bounds()
+    if bounds is None:
+        return []
+    closed, crossed = (of.any(axis=(1, 2)) for of in (bounds[0] >= bounds[1], bounds[0] > bounds[1]))
+    return np.flatnonzero(np.broadcast_to(closed & ~crossed, len(batch))).tolist()
 
 
 def _in_lanes(
@@ -83,9 +97,8 @@ def _in_lanes(
     """Solve the members, one in each lane; what did the work."""
     lanes = NewtonLanes(members.batch[0], options, members.plain, members.exact, members.libraries or [])
     use, alone = lanes.run(members.rows, threads, told)
-    members.results["seconds"] /= use.together
     share = alone / max(1, int(members.results["iterations"].sum()))
-    return {"how": "lanes", "lanes": {**use._asdict(), "alone": share}}
+    return {"how": "lanes", "lanes": {**use._asdict(), "alone": share}, "together": use.together}
 
 
 def _whole(
@@ -113,17 +126,19 @@ def _second_starts(
     guess: tuple[Array, Array],
     options: DDPOptions,
     found: BatchSolution,
-    defects: Array,
+    results: Any,
     told: Callable[[int], None] | None,
 ) -> BatchSolution:
     """Those whose linear gaps have blown up once more, with nonlinear ones, one after the other; told: how many have ended."""
-    began, firsts = time.perf_counter(), firsts_of(found, defects, options)
+    began, firsts = time.perf_counter(), firsts_of(found, results["defect"], options)
     seconds: dict[int, Solution] = {}
     for i, first in firsts.items():
         if not _goes_on(told, len(batch) - len(firsts) + len(seconds)):
             break
         own = Guess(*(rows[i if len(rows) == len(batch) else 0] for rows in guess))
-        seconds[i] = ddp(batch[i], own, restarted(options, first, first.meta["solve_time"]))
+        start = time.perf_counter()
+        second = ddp(batch[i], own, restarted(options, first, float(results["seconds"][i])))
+        seconds[i] = replace(second, meta={**second.meta, "solve_time": time.perf_counter() - start})
         if seconds[i].status.code is StatusCode.INTERRUPTED:
             break
     else:

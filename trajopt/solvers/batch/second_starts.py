@@ -25,14 +25,16 @@ def with_seconds(
 ) -> BatchSolution:
     """The batch with what came of second starts; spent: seconds that they took together."""
     status, defects = list(found.status), list(found.meta.get("defects", ()))
+    times = list(found.meta["solve_times"])
     for i, second in seconds.items():
         s = of_both(firsts[i], second)
         status[i] = s.status
+        times[i] += second.meta["solve_time"]
         found.xs[i], found.us[i], found.cost[i], found.iterations[i] = s.xs, s.us, s.cost, s.iterations
         if found.K is not None and found.k is not None:
             found.K[i], found.k[i] = s.K, s.k
         if defects:
             defects[i] = s.meta["defect"]
     meta = {**found.meta, **({"defects": defects} if defects else {})}
-    meta |= {"seconds": found.meta["seconds"] + spent, "second_starts": list(seconds)}
+    meta |= {"seconds": found.meta["seconds"] + spent, "solve_times": times, "second_starts": list(seconds)}
     return replace(found, status=tuple(status), meta=meta)

@@ -12,8 +12,9 @@ import numpy as np
 from dynamics_backends.protocol import Array
 from trajopt.guesses.guesses import Guess, Motion, as_guess, constant_guess
 from trajopt.problem.ocp import OCP
+from trajopt.results.status import Status
 from trajopt.solvers.batch.batch import Batch
-from trajopt.solvers.batch.finite import marked, not_numbers
+from trajopt.solvers.batch.finite import flawed, marked
 from trajopt.solvers.batch.solution import BatchSolution
 from trajopt.solvers.options import AutoOptions, IPMOptions, SLQOptions
 from trajopt.solvers.registry import chosen_options
@@ -72,7 +73,7 @@ def solve_batch(
     problems = _batch_of(ocp, batch)
     name, chosen = chosen_options(solver, options)
     guesses = _guesses_of(problems, guess)
-    flaws = not_numbers(problems, guesses)
+    flaws = flawed(problems, guesses)
     if check:
         _check_first(problems, guesses, flaws)
     told = None if callback is None else (lambda done: callback(done, len(problems)))
@@ -182,8 +183,8 @@ def _guesses_of(batch: Batch, guess: Motion | Sequence[Motion] | None) -> tuple[
     return xs, us
 
 
-def _check_first(batch: Batch, guesses: tuple[Array, Array], flaws: Mapping[int, str]) -> None:
-    """Raises InvalidProblem for the first problem whose values are numbers: one whose are not has a status of its own."""
+def _check_first(batch: Batch, guesses: tuple[Array, Array], flaws: Mapping[int, Status]) -> None:
+    """Raises InvalidProblem for the first problem without a flaw: one that has one has a status of its own."""
     i = next((i for i in range(len(batch)) if i not in flaws), None)
     if i is not None:
         require_valid(batch[i], Guess(*(rows[i if len(rows) == len(batch) else 0] for rows in guesses)))

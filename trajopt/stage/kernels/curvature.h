@@ -76,8 +76,8 @@ ALWAYS_INLINE void add_outer(const V *restrict S, const V *restrict T, const V *
         UNROLL for (int c = 0; c < w; c++) H[(i + j) * NW + first + c] = sum[j * w + c];
 }
 
-/* The upper triangle of H += S' xx S + S' N' E + E' N S, and T (ME x NW) <- ux S, with the N = those rows of ux (ME x ND) that belong to E, in the w columns
-   from `first` on; E: NULL for zero */
+/* The upper triangle of H += S' xx S + S' N' E + E' N S, where N (NE x ND) are the last rows of ux, in the w columns from `first` on; E: NULL for zero.
+   T (ND + ME x NW) becomes xx S + N' E and, behind that, ux S: without E the rows of the controls alone. */
 ALWAYS_INLINE void quadratic_panel(const contracted_t *restrict F, const V *restrict S, const V *restrict E, V *restrict T, V *restrict H, int first,
                                    const int w)
 {

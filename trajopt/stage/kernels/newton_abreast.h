@@ -1,5 +1,5 @@
-/* Second order of several problems side by side, and steps that are tried for them, as Newton's loop has it: every knot is a node, and controls have no
-   bounds.  Before this text stands abreast.h, with CURVATURE. */
+/* Second order of several problems side by side, and steps that are tried for them, as Newton's loop has it: every knot is a node, and bounds on controls
+   are a barrier, which stands outside of the expansion.  Before this text stands abreast.h, with CURVATURE. */
 
 EXPORT long newton_room(const int *head, long substeps)
 {

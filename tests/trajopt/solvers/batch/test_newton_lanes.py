@@ -8,6 +8,7 @@ from batch_cases import check_each, shifted
 from contact_cases import hop, soft_hop
 
 import trajopt as to
+from dynamics_backends.compiled.interface.libraries import find_toolchain
 from trajopt import Batch, Guess, StatusCode
 from trajopt.solvers.batch import newton, threads
 
@@ -225,3 +226,32 @@ def test_few_problems_take_no_lanes(monkeypatch):
     ocp = swing(horizon=16)
     x0, guess = shifted(ocp, 15, size=0.1)
     assert to.solve_batch(ocp, {"x0": x0}, guess, solver="ddp", threads=1).meta["how"] == "1 thread"
+
+
+def test_bounds_without_room_are_those_of_their_problem_alone():
+    ocp, n = bounded(swing(horizon=16), 4.0), 20
+    x0, guess = shifted(ocp, n, size=0.1)
+    lower, upper = np.tile(ocp.u_lower, (n, 1)), np.tile(ocp.u_upper, (n, 1))
+    lower[3, 1] = upper[3, 1] = 0.5
+    lower[7], upper[7] = 1.0, -1.0
+    batch = Batch(ocp, {"x0": x0, "u_lower": lower, "u_upper": upper})
+    found = to.solve_batch(batch, guess=guess, solver="ddp", threads=1, gains=True)
+    assert found.meta["how"] == "lanes" and found.meta["referred"] == [3]
+    assert found.status[7].code is StatusCode.INFEASIBLE and "problem 7 leave none" in found.status[7].message
+    single = to.solve(batch[3], Guess(guess.xs[3], guess.us[3]), solver="ddp")
+    assert found.status[3].code is single.status.code and found.iterations[3] == single.iterations
+    assert (
+        single.status.success
+        and (found.us[3, :, 1] == 0.5).all()
+        and found.cost[3] == pytest.approx(single.cost, rel=1e-9)
+    )
+    assert np.delete(found.success, 7).all()
+
+
+def test_iterations_alone_are_counted_once():
+    """As many problems as there are lanes are the last ones from their beginning on."""
+    ocp = swing(horizon=16)
+    x0, guess = shifted(ocp, find_toolchain().lanes, size=0.1)
+    found = to.solve_batch(ocp, {"x0": x0}, guess, solver="ddp", threads=1)
+    assert found.meta["how"] == "lanes" and found.meta["lanes"]["alone"] == 1.0
+    assert 0.0 < sum(found.meta["solve_times"]) <= found.meta["seconds"]

@@ -142,7 +142,7 @@ static void serve_damped(seat_t *seat, void *asked)
     go_on_alone(w, o, a->first < SHARES - 1);
     a->found = newton_damped(w, a->first, a->last, a->delta, w->best);
     o->last_delta = w->last_delta;
-    newton_group_of(seat)->made_alone += a->found;
+    newton_group_of(seat)->made_alone += a->found && a->to == o->best;
     if (!a->found) return;
     const newton_found_t *from = w->best;
     newton_found_t *to = a->to;
@@ -180,9 +180,9 @@ static void serve_iterations(seat_t *seat, void *asked)
     long count = 0;
     do a->end = newton_iterate(w), count++;
     while (a->end == NONE && is_alone(w) && (count < IN_TURN || are_left(seat->turns, LANES)));
+    newton_group_of(seat)->made_alone += w->iteration - a->o->iteration;
     hand_over(w, a->o);
     a->o->ahead_of = NULL;
-    newton_group_of(seat)->made_alone += count;
 }
 
 static long ask_iterations(newton_t *o)
