@@ -37,7 +37,7 @@ from trajopt.stage.compiled.newton_abreast import newton_libraries
 from trajopt.stage.numerics import numerics_for
 
 FULL = 4
-"""From so many problems for each lane of all threads on, lanes hold problems: towards the end of a batch they are empty, while
+"""From so many problems for each lane of all threads on, lanes hold problems: toward the end of a batch they are empty, while
 knots of a problem fill them all the time."""
 
 
