@@ -60,12 +60,15 @@ static double barrier_value(const barrier_t *b, const double *us)
     return -b->mu * (sum + log(product));
 }
 
+/* The curvature at a control with these slacks. */
+static double bend_of(const barrier_t *b, double below, double above, long i) { return b->z[i] / below + b->z[b->count + i] / above; }
+
 /* Add the gradient to r, and the curvature to the diagonals of R (N, m, m). */
 static void barrier_impose(const barrier_t *b, const double *us, long m, double *R, double *r)
 {
     for (long i = 0; i < b->count; i++) {
         const double below = slack(b, us, 0, i), above = slack(b, us, 1, i);
-        R[(i / m * m + i % m) * m + i % m] += b->z[i] / below + b->z[b->count + i] / above;
+        R[(i / m * m + i % m) * m + i % m] += bend_of(b, below, above, i);
         r[i] = r[i] - b->mu / below + b->mu / above;
     }
 }
@@ -75,7 +78,7 @@ static void barrier_apart(const barrier_t *b, const double *us, double *bend, do
 {
     for (long i = 0; i < b->count; i++) {
         const double below = slack(b, us, 0, i), above = slack(b, us, 1, i);
-        bend[i] = b->z[i] / below + b->z[b->count + i] / above;
+        bend[i] = bend_of(b, below, above, i);
         push[i] = 1.0 / above - 1.0 / below;
         pull[i] = b->z[b->count + i] - b->z[i];
     }
