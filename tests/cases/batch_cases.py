@@ -7,6 +7,7 @@ import trajopt as to
 from trajopt import Guess, StatusCode
 
 N = 6
+GOAL = np.array([0.4, 0.3, 0.0, 0.0])
 
 
 def shifted(ocp, n=9, size=0.3, seed=0):
@@ -25,6 +26,39 @@ def varied(ocp, n=N, seed=3, size=0.1):
     x0 = size * rng.standard_normal((n, 4))
     guess = Guess(np.repeat(x0[:, None], ocp.horizon + 1, axis=1), size * rng.standard_normal((n, ocp.horizon, 2)))
     return {"x0": x0}, guess
+
+
+def swing(*, constrained, horizon=16):
+    """A double pendulum goes from one posture to another; its joints below a speed and out of a corner, if constrained."""
+    body = to.FreeBody(to.load_robot("double_pendulum"))
+    dynamics = to.SampledSystem(to.make_backend(body, "analytic"), "semi_implicit_euler")
+    terms = [to.control_cost(2, weight=1e-2), to.state_cost(body.manifold, GOAL, [0.1, 0.1, 0.01, 0.01], name="way")]
+    if not constrained:
+        last = [to.state_cost(body.manifold, GOAL, 200.0, name="goal")]
+        return to.OCP.single_phase(dynamics, np.zeros(4), horizon, 0.05, terms, last)
+    slow = to.state_bounds(body.manifold, [-np.inf, -np.inf, -2.0, -2.0], [np.inf, np.inf, 1.4, 1.4], name="speed")
+    corner = to.residual_constraint(
+        "corner",
+        lambda x, u, t, p: [x[1] * x[1] - x[0] - p["room"][0]],
+        body.manifold,
+        1,
+        -np.inf,
+        parameters={"room": [0.4]},
+    )
+    reach = to.state_bounds(body.manifold, GOAL, GOAL, name="reach")
+    constraints = {"constraints": [slow, corner], "terminal_constraints": [reach]}
+    limits = {"u_lower": [-30.0, -30.0], "u_upper": [30.0, 30.0]}
+    return to.OCP.single_phase(dynamics, np.zeros(4), horizon, 0.05, terms, [], **constraints, **limits)
+
+
+def varied_constraints(ocp, n=N):
+    """Values of the swing with constraints (starts, sides, parameters of constraints, goals, limits), and guesses."""
+    values, guess = varied(ocp, n)
+    rng = np.random.default_rng(5)
+    goals = GOAL + 0.1 * rng.standard_normal((n, 4))
+    values |= {"corner.room": 0.4 + 0.1 * rng.random(n), "reach.lower": goals, "reach.upper": goals}
+    values |= {"speed.lower": -1.5 - rng.random((n, 2)), "way.weight": rng.random((n, 4))}
+    return values | {"u_upper": 12.0 + rng.random((n, 2))}, guess
 
 
 def check_each(found, batch, guess, options, solver="slq", atol=1e-9, rel=1e-11):

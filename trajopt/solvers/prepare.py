@@ -29,7 +29,7 @@ def prepare(ocp: OCP, guess: Guess, options: Any) -> None:
 
 def _shooting(ocp: OCP, guess: Guess, options: SLQOptions) -> None:
     if ocp.constraints():
-        from trajopt.solvers.shooting.augmented_lagrangian import augmented, imposed
+        from trajopt.solvers.shooting.penalized import augmented, imposed
 
         ocp = augmented(ocp, imposed(ocp, options.constraint_penalty, {}))
     numerics_for(ocp, options.hessian)

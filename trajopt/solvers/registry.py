@@ -267,7 +267,7 @@ def _replay(ocp: OCP, options: Any, solution: Solution) -> dict[str, Any]:
         return {LEFT_OUT: "its controls are not held over the time steps" if finite else "it is not finite"}
 
     if isinstance(options, SLQOptions) and ocp.constraints():
-        from trajopt.solvers.shooting.augmented_lagrangian import augmented, imposed
+        from trajopt.solvers.shooting.penalized import augmented, imposed
 
         ocp = augmented(ocp, imposed(ocp, options.constraint_penalty, {}))  # as it was compiled for the solve
     with borrowed(ocp) as own:

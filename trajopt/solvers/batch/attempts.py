@@ -20,7 +20,7 @@ from trajopt.problem.ocp import OCP
 from trajopt.results.solution import Solution
 from trajopt.solvers.auto import Account, attempts, goes_on, has_only_bounds, start_of_next
 from trajopt.solvers.batch.batch import Batch
-from trajopt.solvers.batch.solution import BatchSolution
+from trajopt.solvers.batch.solution import MEASURES, BatchSolution
 from trajopt.solvers.options import AutoOptions
 from trajopt.solvers.registry import attempt_options
 from trajopt.validation.broken_limits import constraint_violations
@@ -102,5 +102,6 @@ def _told(first: BatchSolution, found: list[Solution], accounts: list[Account], 
     made = [account.attempts for account in accounts]
     spent = [sum(a["seconds"] for a in own) for own in made]
     meta = {**first.meta, "seconds": seconds, "solve_times": spent, "attempts": made}
-    meta.pop("defects", None)
+    for name in MEASURES:
+        meta.pop(f"{name}s", None)
     return replace(first, **arrays, status=tuple(s.status for s in found), meta=meta)

@@ -205,6 +205,16 @@ class Batch:
         parts = [(c.name, key, np.shape(v)[-1]) for c in own for key, v in c.parameters.items()]
         return self._filled(constraint_theta(own, K), parts)
 
+    def limits(self, of: Callable[[OCP], Constraint], K: int) -> tuple[Array, Array]:
+        """Lower and upper bounds of a constraint on K knots, each (n or 1, K, nr)."""
+        if self.members is not None:
+            both = [of(m).bounds(K) for m in self.members]
+            return np.array([lower for lower, _ in both]), np.array([upper for _, upper in both])
+        own = of(self.ocp)
+        pairs = zip(("lower", "upper"), own.bounds(K), strict=True)
+        lower, upper = (self._filled(base, [(own.name, key, own.residual.n_out)]) for key, base in pairs)
+        return lower, upper
+
     def _filled(self, base: Array, parts: Sequence[tuple[str, str, int]]) -> Array:
         """The base (K, size) with what varies in its columns."""
         if not any(part[:2] in self.values for part in parts):

@@ -25,7 +25,7 @@ from trajopt.solvers.batch.batch import Batch
 from trajopt.solvers.batch.second_starts import firsts_of, with_seconds
 from trajopt.solvers.batch.solution import BatchSolution
 from trajopt.solvers.batch.threads import lanes_at_work, run_on_threads, with_referred
-from trajopt.solvers.batch.values import NOT_BEGUN, Rows
+from trajopt.solvers.batch.values import NOT_BEGUN, Rows, measures_of
 from trajopt.solvers.options import DDPOptions
 from trajopt.solvers.shooting import verdicts
 from trajopt.solvers.shooting.ddp import by_newton, ddp
@@ -62,9 +62,12 @@ def in_newton(
     gains: bool,
     threads: int | None,
     told: Callable[[int], None] | None,
+    max_iterations: Array | None = None,
 ) -> BatchSolution:
-    """Solve a batch; guess: xs (n or 1, N + 1, nx), us (n or 1, N, nu)."""
-    began, members = time.perf_counter(), _Members(batch, guess, options, gains, threads)
+    """Solve a batch; guess: xs (n or 1, N + 1, nx), us (n or 1, N, nu). max_iterations (n,): of each, where they differ."""
+    began = time.perf_counter()
+    limits = np.full(len(batch), options.max_iterations) if max_iterations is None else max_iterations
+    members = _Members(batch, guess, options, gains, threads, limits)
     lq = CompiledLQ(batch[0].manifold.ndx, batch[0].nu)
     how = (
         _in_lanes(members, options, threads, told) if members.libraries else _whole(members, options, lq, threads, told)
@@ -73,7 +76,7 @@ def in_newton(
     status = tuple(members.status(i, options, lq) for i in range(len(batch)))
     arrays = members.xs, members.us, r["cost"].copy(), r["iterations"].copy()
     times = (r["seconds"] / how.pop("together", 1.0)).tolist()
-    meta = {**how, "solve_times": times, "seconds": time.perf_counter() - began}
+    meta = {**how, "solve_times": times, "seconds": time.perf_counter() - began, **measures_of(r)}
     found = BatchSolution(*arrays, status, batch.times(), members.K, members.k, meta)
     if NOT_BEGUN in r["code"]:
         return found
@@ -160,7 +163,13 @@ class _Members(Rows):
     """newton_member_t of newton_point.h for each problem, and where the solutions come to be."""
 
     def __init__(
-        self, batch: Batch, guess: tuple[Array, Array], options: DDPOptions, gains: bool, threads: int | None
+        self,
+        batch: Batch,
+        guess: tuple[Array, Array],
+        options: DDPOptions,
+        gains: bool,
+        threads: int | None,
+        max_iterations: Array,
     ) -> None:
         ocp, n = batch[0], len(batch)
         super().__init__(n)
@@ -182,7 +191,8 @@ class _Members(Rows):
         evaluators: Any = self.exact, self.plain
         ends = [np.stack(self.end(batch, e.stages[-1]), axis=1) for e in evaluators]
         columns = [*phases, *ends, batch.x0(), *guess, *bounds, self.xs, self.us, self.K, self.k, self.results]
-        self.rows = self.table(columns)
+        limits = np.asarray(max_iterations, np.int64)[:, None]
+        self.rows = np.ascontiguousarray(np.concatenate([self.table(columns), limits], axis=1))
 
     def status(self, i: int, o: DDPOptions, lq: CompiledLQ) -> Status:
         """The verdict of problem i: that of a single solve. What was refused leaves its guess behind."""

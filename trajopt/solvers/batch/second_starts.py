@@ -8,7 +8,7 @@ from dataclasses import replace
 from dynamics_backends.protocol import Array
 from trajopt.results.solution import Solution
 from trajopt.results.status import StatusCode
-from trajopt.solvers.batch.solution import BatchSolution
+from trajopt.solvers.batch.solution import MEASURES, BatchSolution
 from trajopt.solvers.options import SLQOptions
 from trajopt.solvers.shooting.restart import blown_up, of_both
 
@@ -24,8 +24,8 @@ def with_seconds(
     found: BatchSolution, firsts: Mapping[int, Solution], seconds: Mapping[int, Solution], spent: float
 ) -> BatchSolution:
     """The batch with what came of second starts; spent: seconds that they took together."""
-    status, defects = list(found.status), list(found.meta.get("defects", ()))
-    times = list(found.meta["solve_times"])
+    status, times = list(found.status), list(found.meta["solve_times"])
+    measures = {name: list(found.meta[f"{name}s"]) for name in MEASURES}
     for i, second in seconds.items():
         s = of_both(firsts[i], second)
         status[i] = s.status
@@ -33,8 +33,8 @@ def with_seconds(
         found.xs[i], found.us[i], found.cost[i], found.iterations[i] = s.xs, s.us, s.cost, s.iterations
         if found.K is not None and found.k is not None:
             found.K[i], found.k[i] = s.K, s.k
-        if defects:
-            defects[i] = s.meta["defect"]
-    meta = {**found.meta, **({"defects": defects} if defects else {})}
+        for name, own in measures.items():
+            own[i] = s.meta[name] if name in s.meta else getattr(s.history[-1], name)
+    meta = {**found.meta, **{f"{name}s": own for name, own in measures.items()}}
     meta |= {"seconds": found.meta["seconds"] + spent, "solve_times": times, "second_starts": list(seconds)}
     return replace(found, status=tuple(status), meta=meta)

@@ -15,7 +15,7 @@ from trajopt.solvers.batch.abreast.shooting_lanes import Lanes
 from trajopt.solvers.batch.batch import Batch
 from trajopt.solvers.batch.second_starts import firsts_of, with_seconds
 from trajopt.solvers.batch.solution import BatchSolution
-from trajopt.solvers.batch.values import COST_CONVERGED, ENDS, NOT_BEGUN, NOT_POSITIVE_DEFINITE, Members
+from trajopt.solvers.batch.values import COST_CONVERGED, ENDS, NOT_BEGUN, NOT_POSITIVE_DEFINITE, Members, measures_of
 from trajopt.solvers.options import SLQOptions
 from trajopt.solvers.shooting import verdicts
 from trajopt.solvers.shooting.restart import restarted
@@ -32,7 +32,10 @@ def in_lanes(
     told: Callable[[int], None] | None,
     max_iterations: Array | None = None,
 ) -> BatchSolution:
-    """Solve a batch; guess: xs (n or 1, N + 1, nx), us (n or 1, N, nu). Raises ValueError where the problem is not compiled."""
+    """Solve a batch; guess: xs (n or 1, N + 1, nx), us (n or 1, N, nu). max_iterations (n,): of each, where they differ.
+
+    Raises ValueError where the problem is not compiled.
+    """
     lanes, n = Lanes(batch[0], options), len(batch)  # which has the bounds that only members have
     limits = np.full(n, options.max_iterations) if max_iterations is None else max_iterations
     began = time.perf_counter()
@@ -42,8 +45,7 @@ def in_lanes(
     seconds = time.perf_counter() - began
     status = tuple(_status(batch, i, members, _limited(options, int(limits[i]))) for i in range(n))
     r = members.results
-    meta = {"seconds": seconds, "solve_times": r["seconds"].tolist(), "lanes": use._asdict()}
-    meta["defects"] = r["defect"].tolist()
+    meta = {"seconds": seconds, "solve_times": r["seconds"].tolist(), "lanes": use._asdict(), **measures_of(r)}
     for i in np.flatnonzero(r["code"] == ENDS["non_finite"]):  # which leaves the guess behind
         members.xs[i], members.us[i] = (rows[i if len(rows) == n else 0] for rows in guess)
         r["cost"][i] = np.nan

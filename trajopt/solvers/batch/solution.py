@@ -15,6 +15,9 @@ from dynamics_backends.rigid_body.model.model import Model
 from trajopt.results.solution import Solution
 from trajopt.results.status import Status
 
+MEASURES = ("gradient", "defect", "kkt")
+"""What is told of the end of each problem: ``meta["gradients"]`` and so on."""
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class BatchSolution:
@@ -24,9 +27,10 @@ class BatchSolution:
     K (n, N, nu, ndx), k (n, N, nu): feedback gains and last feed-forward steps, where they were asked for. K and k of a problem
     whose start is not finite are zero, its trajectory is the guess.
     meta: solver, options, seconds of the whole, and how the work was shared; "solve_times" (n,) of each [s], of those that were
-    solved in lanes its share of the time of all that stood beside it; "defects" (n,), the largest gap of each, of SLQ's family in
-    lanes; "attempts", those of "auto" by problem; "clocks" (n, N + 1), the times [s] of the motions,
-    where states tell how long phases last. model: of the robot, if there is one.
+    solved in lanes its share of the time of all that stood beside it; of SLQ's family and DDP "defects", "gradients", "kkts" (n,),
+    the largest gap, gradient and scaled measure of each, NaN of those that were solved as alone; "rounds" of inner solves where
+    these have constraints; "attempts", those of "auto" by problem; "clocks" (n, N + 1), the times [s] of the motions, where states
+    tell how long phases last. model: of the robot, if there is one.
     """
 
     xs: Array
@@ -58,10 +62,9 @@ class BatchSolution:
         k = np.zeros(self.us.shape[1:]) if self.k is None else self.k[i]
         times = self.times[i if len(self.times) == len(self) else 0]
         numbers = float(self.cost[i]), int(self.iterations[i])
-        meta = {key: v for key, v in self.meta.items() if key not in ("solve_times", "defects", "clocks", "attempts")}
-        for one, all_ in (("solve_time", "solve_times"), ("defect", "defects"), ("attempts", "attempts")):
-            if all_ in self.meta:
-                meta[one] = self.meta[all_][i]
+        of_each = {f"{name}s": name for name in ("solve_time", *MEASURES)} | {"attempts": "attempts"}
+        meta = {key: v for key, v in self.meta.items() if key not in (*of_each, "clocks")}
+        meta |= {one: self.meta[all_][i] for all_, one in of_each.items() if all_ in self.meta}
         if "clocks" in self.meta:
             clock = self.meta["clocks"][i].tolist()
             meta |= {"clock": clock, "duration": clock[-1]}

@@ -53,10 +53,12 @@ def solve_batch(
     problem's whole group takes. DDP of few problems, and the interior point (ipm), run whole solves in C, one problem after the
     other on each thread, with the knots of a problem in the lanes; what asks for more (no step length is accepted, numbers are not
     finite) is solved once more as alone, which ``meta["referred"]`` tells. Where knots would leave lanes empty, and derivatives
-    take most of the time, the interior point finds these in lanes that hold problems. The default, "auto", takes one attempt after
-    the other for all problems that are left (:mod:`trajopt.solvers.batch.attempts`). Other solvers, and constraints with slq, are
-    solved one by one, in processes where that is worth it; ``meta["how"]`` tells. A problem that fails, or whose values are no
-    numbers, has a status that says so, and stops nobody else; Ctrl-C returns what is finished, the others are "interrupted".
+    take most of the time, the interior point finds these in lanes that hold problems. Constraints with SLQ's family and DDP: the
+    inner solves of the augmented Lagrangian in lanes, round by round (:mod:`trajopt.solvers.batch.rounds`). The default, "auto",
+    takes one attempt after the other for all problems that are left (:mod:`trajopt.solvers.batch.attempts`). Other solvers, and
+    constraints with slq and a time_limit, are solved one by one, in processes where that is worth it; ``meta["how"]`` tells. A
+    problem that fails, or whose values are no numbers, has a status that says so, and stops nobody else; Ctrl-C returns what is
+    finished, the others are "interrupted".
 
     Raises ValueError for values that do not fit, for problems of different structures and for what is wrong with the first problem
     (the first whose values are numbers), UnknownName for a value that nothing has.
@@ -103,14 +105,14 @@ def _solved(
         found = in_attempts(batch, guess, options, partial(_solved, **common), _fits, told)
         if found is not None:
             return found
-    elif _fits_lanes(batch.ocp, options):
-        from trajopt.solvers.batch.shooting import in_lanes
+    elif _fits_lanes(batch.ocp, options) or _fits_threads(batch[0], options):
+        return _together(batch, guess, options, **common, told=told)
+    elif _fits_rounds(batch[0], options):
+        from trajopt.solvers.batch.rounds import in_rounds
 
-        found = in_lanes(batch, guess, options, **common, told=told)
-        return replace(found, meta={**found.meta, "how": "lanes"})
-    elif _fits_threads(batch[0], options):
-        found = _on_threads(options)(batch, guess, options, **common, told=told)
-        return found
+        found = in_rounds(batch, guess, options, solver, _together, **common, told=told)
+        if found is not None:
+            return found
     from trajopt.solvers.batch.processes import in_processes
 
     return in_processes(batch, guess, options, solver, **common, told=told)
@@ -118,7 +120,26 @@ def _solved(
 
 def _fits(ocp: OCP, options: Any) -> bool:
     """Whether problems are solved together, in lanes or on threads."""
-    return _fits_lanes(ocp, options) or _fits_threads(ocp, options)
+    return _fits_lanes(ocp, options) or _fits_threads(ocp, options) or _fits_rounds(ocp, options)
+
+
+def _fits_rounds(ocp: OCP, options: Any) -> bool:
+    """Whether the inner solves of a problem with constraints are solved together."""
+    if isinstance(options, IPMOptions) or not is_compiled(ocp):
+        return False
+    from trajopt.solvers.batch.rounds import fits_rounds
+
+    return fits_rounds(ocp, options, lambda inner, own: _fits_lanes(inner, own) or _fits_threads(inner, own))
+
+
+def _together(batch: Batch, guess: tuple[Array, Array], options: Any, **rest: Any) -> BatchSolution:
+    """The solutions of problems that lanes or threads serve."""
+    if _fits_lanes(batch.ocp, options):
+        from trajopt.solvers.batch.shooting import in_lanes
+
+        found = in_lanes(batch, guess, options, **rest)
+        return replace(found, meta={**found.meta, "how": "lanes"})
+    return _on_threads(options)(batch, guess, options, **rest)
 
 
 def _batch_of(ocp: OCP | Batch | Sequence[OCP], values: Mapping[str, Any] | None) -> Batch:

@@ -13,7 +13,7 @@ from dynamics_backends.compiled.interface.libraries import default_threads
 from dynamics_backends.protocol import Array
 from trajopt.solvers.batch.batch import Batch
 from trajopt.solvers.batch.processes import in_processes
-from trajopt.solvers.batch.solution import BatchSolution
+from trajopt.solvers.batch.solution import MEASURES, BatchSolution
 
 POLL = 0.1
 """[s] between looks at what was done."""
@@ -103,4 +103,10 @@ def with_referred(
     for i, verdict, seconds in zip(numbers, own.status, own.meta["solve_times"], strict=True):
         status[i] = verdict
         times[i] += seconds
-    return replace(found, status=tuple(status), meta={**found.meta, "referred": numbers, "solve_times": times})
+    meta = {**found.meta, "referred": numbers, "solve_times": times}
+    for name in MEASURES:
+        if f"{name}s" in meta:  # which are not told of single solves
+            own_measure = np.array(meta[f"{name}s"], dtype=float)
+            own_measure[numbers] = np.nan
+            meta[f"{name}s"] = own_measure.tolist()
+    return replace(found, status=tuple(status), meta=meta)

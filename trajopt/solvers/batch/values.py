@@ -10,6 +10,7 @@ import numpy as np
 from dynamics_backends.compiled.interface.libraries import address
 from dynamics_backends.protocol import Array
 from trajopt.solvers.batch.batch import Batch
+from trajopt.solvers.batch.solution import MEASURES
 from trajopt.solvers.shooting.compiled.compiled_iteration import CompiledIteration
 from trajopt.stage.compiled.compiled_end import CompiledEnd
 from trajopt.stage.compiled.compiled_stages import CompiledStages
@@ -34,6 +35,11 @@ RESULT = np.dtype(
     + [(name, float) for name in ("cost", "gradient", "defect", "kkt", "change", "seconds")]
 )
 """result_t of shooting_seats.h."""
+
+
+def measures_of(results: Any) -> dict[str, list[float]]:
+    """What a solution tells of the ends of its problems: the largest gaps, and two measures of optimality."""
+    return {f"{name}s": results[name].tolist() for name in MEASURES}
 
 
 class Rows:

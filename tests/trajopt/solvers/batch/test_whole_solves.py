@@ -4,37 +4,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from batch_cases import N, check_each, varied
+from batch_cases import GOAL, N, check_each, swing, varied, varied_constraints
 
 import trajopt as to
 from trajopt import Batch, Guess, StatusCode
 from trajopt.solvers.batch import threads
 
 pytestmark = pytest.mark.needs_compiler
-GOAL = np.array([0.4, 0.3, 0.0, 0.0])
-
-
-def swing(*, constrained, horizon=16):
-    """A double pendulum goes from one posture to another; its joints below a speed and out of a corner, if constrained."""
-    body = to.FreeBody(to.load_robot("double_pendulum"))
-    dynamics = to.SampledSystem(to.make_backend(body, "analytic"), "semi_implicit_euler")
-    terms = [to.control_cost(2, weight=1e-2), to.state_cost(body.manifold, GOAL, [0.1, 0.1, 0.01, 0.01], name="way")]
-    if not constrained:
-        last = [to.state_cost(body.manifold, GOAL, 200.0, name="goal")]
-        return to.OCP.single_phase(dynamics, np.zeros(4), horizon, 0.05, terms, last)
-    slow = to.state_bounds(body.manifold, [-np.inf, -np.inf, -2.0, -2.0], [np.inf, np.inf, 1.4, 1.4], name="speed")
-    corner = to.residual_constraint(
-        "corner",
-        lambda x, u, t, p: [x[1] * x[1] - x[0] - p["room"][0]],
-        body.manifold,
-        1,
-        -np.inf,
-        parameters={"room": [0.4]},
-    )
-    reach = to.state_bounds(body.manifold, GOAL, GOAL, name="reach")
-    constraints = {"constraints": [slow, corner], "terminal_constraints": [reach]}
-    limits = {"u_lower": [-30.0, -30.0], "u_upper": [30.0, 30.0]}
-    return to.OCP.single_phase(dynamics, np.zeros(4), horizon, 0.05, terms, [], **constraints, **limits)
 
 
 @pytest.mark.parametrize("changes", [
@@ -47,12 +23,7 @@ def swing(*, constrained, horizon=16):
 def test_each_of_the_interior_point_is_the_single_solve(changes):
     """Starts, sides, parameters of constraints, goals and limits differ."""
     ocp = swing(constrained=True)
-    values, guess = varied(ocp)
-    rng = np.random.default_rng(5)
-    goals = GOAL + 0.1 * rng.standard_normal((N, 4))
-    values |= {"corner.room": 0.4 + 0.1 * rng.random(N), "reach.lower": goals, "reach.upper": goals}
-    values |= {"speed.lower": -1.5 - rng.random((N, 2)), "way.weight": rng.random((N, 4))}
-    values |= {"u_upper": 12.0 + rng.random((N, 2))}
+    values, guess = varied_constraints(ocp)
     batch = Batch(ocp, values)
     found = to.solve_batch(batch, guess=guess, options=changes, solver="ipm", gains=True, threads=2)
     assert found.meta["how"] == "2 threads" and not found.meta.get("referred")

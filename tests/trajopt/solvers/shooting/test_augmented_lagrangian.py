@@ -21,7 +21,8 @@ from trajopt import (
     state_cost,
 )
 from trajopt.solvers.options import SLQOptions
-from trajopt.solvers.shooting.augmented_lagrangian import augmented, imposed, solve_constrained, worst_violation
+from trajopt.solvers.shooting.augmented_lagrangian import solve_constrained
+from trajopt.solvers.shooting.penalized import augmented, imposed, worst_violation
 from trajopt.solvers.shooting.slq import slq
 
 H, N = 0.1, 10

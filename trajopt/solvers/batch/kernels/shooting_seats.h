@@ -177,8 +177,8 @@ static long run(shooting_t *s, const group_t *g, const member_t *m, result_t *re
         if (at->stop <= 1.0) return CONVERGED;
         const int little = s->record.alpha > 0.0 && fabs(s->record.expected) <= sqrt(g->kkt_tolerance) * fabs(s->record.cost);
         if (result->iterations && s->record.kkt <= g->nearly && little && at->defect <= s->options.defect_tolerance) {
-            result->kkt = kkt(s, at);
-            if (result->kkt <= g->kkt_tolerance) return OPTIMAL;
+            const double measure = kkt(s, at);
+            if (measure <= g->kkt_tolerance) return OPTIMAL;
         }
         if (result->iterations >= m->max_iterations) return MAX_ITERATIONS;
         if (g->time_limit > 0.0 && now() - began > g->time_limit) return TIME_LIMIT;
@@ -224,7 +224,7 @@ static void solve(const place_t *at)
     member_t *m = at->member;
     const long N = s->N, nx = s->nx, nu = s->sweeps.m;
     const double began = now();
-    result_t result = {0};
+    result_t result = {.kkt = NAN};
     for (long i = 0; i < g->phase_count; i++) at->phases[i].stages = m->stages + i;
     s->end.end = m->end;
     s->lower = m->lower, s->upper = m->upper;
@@ -240,6 +240,7 @@ static void solve(const place_t *at)
     result.code = run(s, g, m, &result);
     e = s->slots + s->at;
     result.cost = e->cost, result.gradient = e->gradient, result.defect = e->defect;
+    if (result.kkt != result.kkt && result.code != NON_FINITE) result.kkt = kkt(s, e);
     copy(m->to_xs, e->xs, (N + 1) * nx);
     copy(m->to_us, e->us, N * nu);
     if (m->to_K && result.code != NON_FINITE) tell_policy(s, m);

@@ -172,7 +172,7 @@ static long newton_finished(const newton_t *o)
 {
     const newton_point_t *at = o->at;
     if (newton_stop(o, at) <= 1.0 || (at->kkt <= o->kkt_tolerance && at->defect <= o->defect_tolerance)) return OPTIMAL;
-    if (o->iteration >= o->max_iterations) return MOST_ITERATIONS;
+    if (o->iteration >= o->m->max_iterations) return MOST_ITERATIONS;
     if (o->time_limit > 0.0 && now() - o->began > o->time_limit) return OUT_OF_TIME;
     return *o->stop ? INTERRUPTED : NONE;
 }

@@ -52,6 +52,7 @@ typedef struct {
     const double *x0, *xs, *us, *lower, *upper;
     double *to_xs, *to_us, *to_K, *to_k;
     newton_result_t *result;
+    long max_iterations;
 } newton_member_t;
 
 /* What is done for problems side by side: attempts at steps from a point, with what is known of that from its expansion, and a trial
@@ -86,7 +87,7 @@ struct newton {
     long *start, *stop_at, *trial;
     const double *alphas;
     const signed char *every, *none;
-    long lengths, max_iterations, most_pairs, asked;
+    long lengths, most_pairs, asked;
     double gradient_tolerance, defect_tolerance, kkt_tolerance, cost_tolerance, time_limit;
     const newton_member_t *members;
     long total, *next, *done;

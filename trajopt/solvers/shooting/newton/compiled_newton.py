@@ -213,8 +213,8 @@ class CompiledNewton:
 
     def prepare(self, ocp: OCP, o: SLQOptions) -> None:
         """Take a problem, which the evaluators follow, and options."""
-        d, self._problem = self.data, (ocp, *self._problem[1:])
-        for name in ("max_iterations", "gradient_tolerance", "defect_tolerance", "kkt_tolerance", "cost_tolerance"):
+        d, self._problem, self._max_iterations = self.data, (ocp, *self._problem[1:]), o.max_iterations
+        for name in ("gradient_tolerance", "defect_tolerance", "kkt_tolerance", "cost_tolerance"):
             setattr(d, name, getattr(o, name))
         d.asked, d.time_limit = o.accept_cost_tolerance, o.time_limit or 0.0
 
@@ -271,7 +271,7 @@ class CompiledNewton:
         x0, ends = np.ascontiguousarray(ocp.x0, float), (of_end.data, end.data)
         at = [*map(address, (x0, xs, us)), *(map(address, limits) if limits else (None, None))]
         to = map(address, (xs, us, *gains, result))
-        member = NewtonMember(*map(ctypes.addressof, (*phases, *ends)), *at, *to)
+        member = NewtonMember(*map(ctypes.addressof, (*phases, *ends)), *at, *to, self._max_iterations)
         self._member = phases, limits, x0, member
         return self.begin(ctypes.addressof(member))
 

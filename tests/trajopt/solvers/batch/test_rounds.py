@@ -1,0 +1,144 @@
+"""Batches of constrained problems by SLQ's family and DDP: inner solves in lanes, each solution that of a single solve."""
+
+import numpy as np
+import pytest
+from batch_cases import GOAL, N, check_each, swing, varied, varied_constraints
+from contact_cases import hop
+
+import trajopt as to
+from trajopt import Batch, Guess, StatusCode
+from trajopt.solvers.batch import newton, threads
+
+pytestmark = pytest.mark.needs_compiler
+
+
+@pytest.fixture(autouse=True)
+def _lanes_for_few(monkeypatch):
+    """Lanes hold problems of DDP where these are few, too."""
+    monkeypatch.setattr(newton, "FULL", 1)
+
+
+@pytest.mark.parametrize("solver", ["slq", "ilqr", "gnms", "fddp", "ddp"])
+def test_each_is_the_single_solve(solver):
+    """Starts, sides, parameters of constraints, goals and limits differ."""
+    ocp = swing(constrained=True)
+    values, guess = varied_constraints(ocp, n=17)
+    batch = Batch(ocp, values)
+    options = {"max_iterations": 600}
+    found = to.solve_batch(batch, guess=guess, options=options, solver=solver, gains=True, threads=1)
+    assert found.meta["how"] == "lanes" and found.meta["rounds"] > 3 and not found.meta.get("referred")
+    assert found.success.all()
+    check_each(found, batch, guess, options, solver, atol=1e-7, rel=1e-9)
+    assert np.abs(found.xs[:, -1] - values["reach.lower"]).max() < 1e-6
+    assert (found.xs[:, :-1, 2:] - values["speed.lower"][:, None]).min() > -1e-6
+    members = to.solve_batch([batch[i] for i in range(17)], guess=guess, options=options, solver=solver, threads=1)
+    np.testing.assert_allclose(members.xs, found.xs, rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("options, code", [
+    ({"max_iterations": 12}, StatusCode.MAX_ITERATIONS),
+    ({"max_outer_iterations": 2}, StatusCode.MAX_ITERATIONS),
+    ({"max_constraint_penalty": 10.0}, StatusCode.LOCALLY_INFEASIBLE),
+], ids=str)  # fmt: skip
+@pytest.mark.parametrize("solver", ["slq", "ddp"])
+def test_ends_without_success_are_told_as_alone(solver, options, code):
+    """Limits of all inner solves, and penalties that may not grow: the constraint is named that is violated most."""
+    ocp = swing(constrained=True)
+    values, guess = varied(ocp)
+    batch = Batch(ocp, values)
+    found = to.solve_batch(batch, guess=guess, options=options, solver=solver, threads=1)
+    check_each(found, batch, guess, options, solver, atol=1e-7, rel=1e-9)
+    failed = np.flatnonzero(~found.success)
+    assert len(failed) and {found.status[i].code for i in failed} == {code}
+    for i in failed:
+        assert "violated most is" in found.messages[i]
+        single = to.solve(batch[i], Guess(guess.xs[i], guess.us[i]), options, solver=solver, check=False)
+        assert found.status[i].component == single.status.component is not None
+
+
+@pytest.mark.parametrize("solver", ["slq", "ddp"])
+def test_one_that_cannot_be_solved_stops_nobody(solver):
+    """A goal beyond what the speed allows, a start that is no number."""
+    ocp = swing(constrained=True)
+    values, guess = varied(ocp, size=0.02)
+    values["x0"][2] = np.nan
+    goals = np.tile(GOAL, (N, 1))
+    goals[0, 0] = 30.0
+    batch = Batch(ocp, {**values, "reach.lower": goals, "reach.upper": goals})
+    options = {"max_iterations": 2000, "max_constraint_penalty": 1e4}
+    found = to.solve_batch(batch, guess=guess, options=options, solver=solver)
+    assert found.success.tolist() == [False, True, False, True, True, True]
+    assert "x0 of problem 2 holds NaN" in found.messages[2]
+    assert found.status[0].component is not None
+
+
+def test_problems_with_other_equations_are_solved_alone():
+    """Which bounds are equalities is part of the code."""
+    ocp = swing(constrained=True)
+    values, guess = varied(ocp)
+    lower, upper = np.tile(GOAL, (N, 1)), np.tile(GOAL, (N, 1))
+    lower[4, 1] -= 0.01
+    batch = Batch(ocp, {**values, "reach.lower": lower, "reach.upper": upper})
+    found = to.solve_batch(batch, guess=guess, solver="fddp")
+    assert found.meta["how"] == "one after the other"
+    check_each(found, batch, guess, {}, "fddp", atol=1e-7)
+
+
+def test_a_limit_of_time_is_of_each_problem():
+    ocp = swing(constrained=True)
+    values, guess = varied(ocp)
+    found = to.solve_batch(ocp, values, guess, {"time_limit": 60.0}, solver="fddp")
+    assert found.meta["how"] == "one after the other" and found.success.all()
+
+
+def test_contact_phases():
+    """Constraints in two of the phases, one of which reads the forces of its contact's controls."""
+    ocp = hop("compiled")
+    low = to.residual_constraint("low", lambda x, u, t, p: [x[0]], ocp.manifold, 1, -np.inf, float(ocp.x0[0]) + 0.05)
+    weak = to.residual_constraint(
+        "weak", lambda x, u, t, p: [u[0]], ocp.manifold, 1, -60.0, 60.0, nu=ocp.phases[0].dynamics.nu
+    )
+    phases = list(ocp.phases)
+    phases[0] = to.Phase(phases[0].dynamics, phases[0].dt, phases[0].terms, constraints=(low, weak))
+    ocp = to.OCP(tuple(phases), ocp.x0, ocp.terminal)
+    x0 = np.tile(ocp.x0, (4, 1))
+    x0[:, 0] += np.linspace(-0.01, 0.01, 4)
+    options = {"max_iterations": 6}
+    found = to.solve_batch(ocp, {"x0": x0}, None, options, solver="fddp", check=False)
+    assert found.meta["how"] == "lanes"
+    guess = Guess(np.repeat(x0[:, None], ocp.horizon + 1, axis=1), np.zeros((4, ocp.horizon, ocp.nu)))
+    check_each(found, Batch(ocp, {"x0": x0}), guess, options, "fddp", atol=1e-7, rel=1e-9)
+
+
+def test_ctrl_c_returns_what_is_finished(monkeypatch):
+    """Problems whose constraints were met before it are solved; the others say how far they came."""
+    monkeypatch.setattr(threads, "POLL", 1e-4)
+    ocp = swing(constrained=True)
+    values, guess = varied(ocp, n=40)
+    goals = np.tile(GOAL, (40, 1))
+    goals[::2, 0] = 30.0  # beyond what the speed allows, which takes more rounds to find
+    values |= {"reach.lower": goals, "reach.upper": goals}
+    rounds = []
+
+    def interrupt(done, total):
+        rounds.append(done)
+        if done > 0:
+            raise KeyboardInterrupt
+
+    found = to.solve_batch(ocp, values, guess, {"max_iterations": 600}, interrupt, solver="fddp", threads=1)
+    codes = [s.code for s in found.status]
+    assert rounds[0] == 0 and codes[1::2].count(StatusCode.CONVERGED) == rounds[-1] > 0
+    left = [i for i, code in enumerate(codes) if code is StatusCode.INTERRUPTED]
+    assert len(left) == 40 - rounds[-1]
+    assert np.isfinite(found.xs).all() and (found.iterations > 0).all()
+    assert all("best iterate so far" in found.messages[i] for i in left)
+
+
+def test_ctrl_c_at_once():
+    def interrupt(done, total):
+        raise KeyboardInterrupt
+
+    ocp = swing(constrained=True)
+    values, guess = varied(ocp, n=400)
+    found = to.solve_batch(ocp, values, guess, {"max_iterations": 10**9}, interrupt, solver="slq", threads=1)
+    assert {s.code for s in found.status} == {StatusCode.INTERRUPTED}
