@@ -6,7 +6,7 @@ import ctypes
 
 import numpy as np
 
-from dynamics_backends.compiled.interface.libraries import bound, struct_of
+from dynamics_backends.compiled.interface.libraries import bound, struct_of, template
 from trajopt.lq.equality_lq import allotted, kernel_source
 
 ABSENT, INEQUALITY, EQUALITY = 0, 1, 2
@@ -79,9 +79,9 @@ class Kernels:
 
 def source(ndx: int, nu: int) -> str:
     """The text of the functions."""
-    return "\n".join(
-        [*(f"#define {name} {value!r}" for name, value in _CONSTANTS.items()), kernel_source(ndx, nu, _KERNELS)]
-    )
+    constants = [f"#define {name} {value!r}" for name, value in _CONSTANTS.items()]
+    lanes = [template(f"lanes/{name}.h") for name in ("prelude", "rows")]
+    return "\n".join([*constants, *lanes, kernel_source(ndx, nu, _KERNELS)])
 
 
 class Multipliers:

@@ -47,6 +47,14 @@ typedef struct {
     long *row;
 } ipm_condensed;
 
+/* The largest of the sizes of x and of `most`; NaN where one is. */
+static double largest(const double *x, long count, double most)
+{
+    for (long i = 0; i < count; i++)
+        if (!(fabs(x[i]) <= most) && most == most) most = fabs(x[i]);
+    return most;
+}
+
 /* Reductions go in PARTS at once: a compiler may not change their order by itself. */
 #define PARTS 16
 

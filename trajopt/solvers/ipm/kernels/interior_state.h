@@ -80,13 +80,6 @@ static double now(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-static double largest(const double *x, long count, double most)
-{
-    for (long i = 0; i < count; i++)
-        if (!(fabs(x[i]) <= most) && most == most) most = fabs(x[i]);
-    return most;
-}
-
 /* -- measures ---------------------------------------------------------------------------------------------------------------------- */
 
 static violation_t violation_at(const solve_t *o, const place_t *p)

@@ -25,36 +25,80 @@ EXPORT void ipm_build(ipm_system *o, const ipm_point *p, const ipm_multipliers *
     o->matrices->A = p->A, o->matrices->B = p->B;
 }
 
-/* The Hessians of the knots first .. end with the sizes of their eigenvalues. */
-static void reflect_knots(ipm_system *o, long first, long end)
+/* Knots one before the other, `top` in the first lane: the blocks of their Hessians, and H, with the sizes of its eigenvalues. */
+typedef struct {
+    long top;
+    V blocks[3][W_ * W_], H[W_ * W_];
+    double unused[W_ * W_];
+    reflecting_t room;
+} side_by_side_t;
+
+static const double no_controls[M_ * W_];
+SCRATCH side_by_side_t side_by_side;
+
+/* Blocks of a knot: Q, S and R. */
+typedef struct {
+    double *at[3];
+} blocks_at_t;
+
+static blocks_at_t blocks_of_knot(const ipm_condensed *c, long k)
 {
-    ipm_condensed *c = o->condensed;
-    const long N = o->structure->N;
-    double H[W_ * ROW_];
-    memset(H, 0, sizeof H);
-    for (long k = first; k < end && k < N; k++) {
-        double *Q = c->Q + k * N_ * N_, *S = c->S + k * M_ * N_, *R = c->R + k * M_ * M_;
-        for (int i = 0; i < N_; i++) {
-            memcpy(H + i * ROW_, Q + i * N_, sizeof(double) * N_);
-            for (int j = 0; j < M_; j++) H[i * ROW_ + N_ + j] = S[j * N_ + i];
-        }
-        for (int i = 0; i < M_; i++) {
-            memcpy(H + (N_ + i) * ROW_, S + i * N_, sizeof(double) * N_);
-            memcpy(H + (N_ + i) * ROW_ + N_, R + i * M_, sizeof(double) * M_);
-        }
-        if (!reflect(H, W_)) return;
-        for (int i = 0; i < N_; i++) memcpy(Q + i * N_, H + i * ROW_, sizeof(double) * N_);
-        for (int i = 0; i < M_; i++) {
-            memcpy(S + i * N_, H + (N_ + i) * ROW_, sizeof(double) * N_);
-            memcpy(R + i * M_, H + (N_ + i) * ROW_ + N_, sizeof(double) * M_);
-        }
+    return (blocks_at_t){{c->Q + k * N_ * N_, c->S + k * M_ * N_, c->R + k * M_ * M_}};
+}
+
+static const int block_sizes[3] = {N_ * N_, M_ * N_, M_ * M_};
+
+/* The knots from k on backward, with the sizes of their eigenvalues. */
+static void reflect_before(side_by_side_t *b, const ipm_condensed *c, long N, long k)
+{
+    V *Q = b->blocks[0], *S = b->blocks[1], *R = b->blocks[2];
+    b->top = k;
+    for (int i = 0; i < 3; i++) {
+        const double *from[LANES];
+        for (int l = 0; l < LANES; l++) from[l] = i && k - l == N ? no_controls : blocks_of_knot(c, k - l > 0 ? k - l : 0).at[i];
+        pack_rows(from, block_sizes[i], b->blocks[i]);
     }
-    if (end > N) {
-        double *Q = c->Q + N * N_ * N_;
-        memset(H, 0, sizeof H);
-        for (int i = 0; i < N_; i++) memcpy(H + i * ROW_, Q + i * N_, sizeof(double) * N_);
-        reflect(H, N_);
-        for (int i = 0; i < N_; i++) memcpy(Q + i * N_, H + i * ROW_, sizeof(double) * N_);
+    if (k == N) /* in place of controls, eigenvalues that are not beyond the others */
+        for (int i = 0; i < M_; i++) R[i * (M_ + 1)][0] = largest(c->Q + N * N_ * N_, N_ * N_, 0.0);
+    for (int i = 0; i < N_; i++) {
+        for (int j = i; j < N_; j++) b->H[i * W_ + j] = Q[i * N_ + j];
+        for (int j = 0; j < M_; j++) b->H[i * W_ + N_ + j] = S[j * N_ + i];
+    }
+    for (int i = 0; i < M_; i++)
+        for (int j = i; j < M_; j++) b->H[(N_ + i) * W_ + N_ + j] = R[i * M_ + j];
+    if (!reflect(b->H, &b->room)) return;
+    for (int i = 0; i < N_; i++) {
+        for (int j = 0; j < N_; j++) Q[i * N_ + j] = UPPER(b->H, i, j);
+        for (int j = 0; j < M_; j++) S[j * N_ + i] = b->H[i * W_ + N_ + j];
+    }
+    for (int i = 0; i < M_; i++)
+        for (int j = 0; j < M_; j++) R[i * M_ + j] = UPPER(b->H, N_ + i, N_ + j);
+}
+
+/* Put the knots first .. last in their places. */
+static void leave_knots(side_by_side_t *b, const ipm_condensed *c, long N, long first, long last)
+{
+    for (int i = 0; i < 3; i++) {
+        double *to[LANES];
+        for (int l = 0; l < LANES; l++) {
+            const long k = b->top - l;
+            to[l] = k < first || k > last || (i && k == N) ? b->unused : blocks_of_knot(c, k).at[i];
+        }
+        unpack_rows(b->blocks[i], block_sizes[i], to);
+    }
+}
+
+/* The Hessians of the knots first .. end with the sizes of their eigenvalues, but for those that are not finite.  Lanes that these leave empty
+   hold the knots before, of which most will be asked for: they wait in b. */
+static void reflect_knots(ipm_system *o, side_by_side_t *b, long first, long end)
+{
+    const ipm_condensed *c = o->condensed;
+    const long N = o->structure->N;
+    for (long k = end - 1; k >= first;) {
+        if (k > b->top || k <= b->top - LANES) reflect_before(b, c, N, k);
+        const long last = b->top - LANES + 1 > first ? b->top - LANES + 1 : first;
+        leave_knots(b, c, N, last, k);
+        k = last - 1;
     }
     o->reflected += end - first;
 }
@@ -72,10 +116,10 @@ EXPORT long ipm_factor_damped(ipm_system *o, double damping, double soft) { retu
    the last such one, else, and in the last resort, by a shift of all.  0: nothing does that. */
 EXPORT int ipm_factor(ipm_system *o, int reflections)
 {
-    o->shift = 0.0, o->reflected = 0;
+    o->shift = 0.0, o->reflected = 0, side_by_side.top = -1;
     long end = o->structure->N + 1, failed = factored(o, 0.0, 0.0);
     while (reflections && failed >= 0 && failed < end) {
-        reflect_knots(o, failed, end);
+        reflect_knots(o, &side_by_side, failed, end);
         const long behind = end - 1;
         end = failed, failed = factor_from(o->matrices, o->factors, behind);
     }

@@ -1,115 +1,181 @@
-/* Symmetric matrices with the absolute values of their eigenvalues: Householder's reflections to a tridiagonal matrix, then implicit
-   symmetric QR steps with Wilkinson's shift (G. H. Golub, C. F. Van Loan, Matrix Computations, sections 8.3.1 and 8.3.3).  Eigenvectors
-   are rows, so that a rotation runs along memory; rows are ROW_ apart, whole packs, zero behind their entries.  REFLECTED_FLOOR, of the
-   largest eigenvalue, is the least size of a reflected one. */
+/* Symmetric matrices with the absolute values of their eigenvalues, one in each lane: Householder's reflections to a tridiagonal matrix, then
+   implicit symmetric QR steps with Wilkinson's shift (G. H. Golub, C. F. Van Loan, Matrix Computations, sections 8.3.1 and 8.3.3).  Lanes
+   are independent: each takes the steps that it would take alone, on a block of its own.  REFLECTED_FLOOR, of the largest eigenvalue, is the
+   least size of a reflected one.  Before this text stand prelude.h and rows.h, and N_ and M_.
 
-#define W_ (NDX + NU)
-#define PACKS_ ((W_ + PACK - 1) / PACK)
-#define ROW_ (PACKS_ * PACK)
-#define MOST_STEPS 50        /* QR steps for one eigenvalue */
-#define AT(X, j) (*(pack_t *)((X) + (j) * PACK))
-#define ALONG_ROW TILED for (int j = 0; j < PACKS_; j++)
+   Of a symmetric matrix the entries on and above its diagonal are kept, of W_ rows and columns. */
 
-/* T = diagonal d, beside it e, and Z (n, n) by rows with H = Z'TZ; H is lost. */
-static void tridiagonal(double *restrict H, double *restrict Z, double *restrict d, double *restrict e, const int n)
+#define W_ (N_ + M_)
+#define MOST_STEPS 50 /* QR steps for one eigenvalue */
+#define UPPER(H, i, j) (H)[(i) < (j) ? (i) * W_ + (j) : (j) * W_ + (i)]
+
+/* H, and what is made of it: T = diagonal d, beside it e, with H = Z'TZ, eigenvectors being the rows of Z; beta, of Householder's reflections. */
+typedef struct {
+    V H[W_ * W_], Z[W_ * W_], d[W_], e[W_], beta[W_];
+} reflecting_t;
+
+static inline V chosen(VI m, V a, V b) { return (V)((m & (VI)a) | (~m & (VI)b)); }
+
+static inline int any_lane(VI m)
 {
-    memset(Z, 0, sizeof(double) * n * ROW_);
-    for (int i = 0; i < n; i++) Z[i * (ROW_ + 1)] = 1.0;
-    for (int k = 0; k < n; k++) {
-        d[k] = H[k * ROW_ + k];
-        if (k + 1 < n) e[k] = H[k * ROW_ + k + 1];
-        if (k + 2 >= n) continue;
-        double v[ROW_] = {0.0}, p[ROW_] = {0.0}, row[ROW_] = {0.0}; /* v, p of the rows below k; H is symmetric: its row k is its column */
-        double square = 0.0, along = 0.0;
-        for (int i = k + 1; i < n; i++) v[i] = H[k * ROW_ + i];
-        square = dot(v, v, ROW_);
-        if (!(square - v[k + 1] * v[k + 1] > 0.0)) continue;
-        e[k] = v[k + 1] > 0.0 ? -sqrt(square) : sqrt(square);
-        v[k + 1] -= e[k];
-        const double beta = -1.0 / (e[k] * v[k + 1]); /* 2 / v'v */
-        for (int i = k + 1; i < n; i++) {
-            const double f = beta * v[i];
-            ALONG_ROW AT(p, j) += f * AT(H + i * ROW_, j), AT(row, j) += f * AT(Z + i * ROW_, j);
+    int any = 0;
+    for (int l = 0; l < LANES; l++) any |= m[l] != 0;
+    return any;
+}
+
+/* Which matrices are not positive definite, by the pivots of their elimination, in L. */
+static VI indefinite(const V *restrict H, V *restrict L)
+{
+    VI found = (VI){};
+    memcpy(L, H, sizeof(V) * W_ * W_);
+    for (int k = 0; k < W_; k++) {
+        const V pivot = L[k * (W_ + 1)], inverse = 1.0 / pivot;
+        found |= ~(pivot > REFLECTED_FLOOR * v_fabs(H[k * (W_ + 1)]));
+        for (int i = k + 1; i < W_; i++) {
+            const V f = L[k * W_ + i] * inverse;
+            for (int j = i; j < W_; j++) L[i * W_ + j] -= f * L[k * W_ + j];
         }
-        along = dot(p, v, ROW_);
-        ALONG_ROW AT(p, j) -= 0.5 * beta * along * AT(v, j);
-        for (int i = k + 1; i < n; i++)
-            ALONG_ROW {
-                AT(H + i * ROW_, j) -= v[i] * AT(p, j) + p[i] * AT(v, j);
-                AT(Z + i * ROW_, j) -= v[i] * AT(row, j);
-            }
     }
+    return found;
+}
+
+/* T; of the reflections 1 - beta v v' the vectors v stay in the rows of H. */
+static void tridiagonal(reflecting_t *restrict w)
+{
+    V *restrict H = w->H, p[W_];
+    for (int k = 0; k < W_; k++) {
+        V *restrict v = H + k * W_, square = ZERO, along = ZERO;
+        w->d[k] = v[k], w->beta[k] = ZERO;
+        if (k + 1 < W_) w->e[k] = v[k + 1];
+        if (k + 2 >= W_) continue;
+        for (int i = k + 1; i < W_; i++) square += v[i] * v[i];
+        const VI turns = square - v[k + 1] * v[k + 1] > 0.0;
+        const V length = v_sqrt(square), first = v[k + 1], end = chosen(first > 0.0, -length, length);
+        w->e[k] = chosen(turns, end, first);
+        v[k + 1] = first - end;
+        const V beta = w->beta[k] = chosen(turns, -1.0 / (end * v[k + 1]), ZERO); /* 2 / v'v */
+        for (int i = k + 1; i < W_; i++) {
+            V sum = ZERO;
+            for (int j = k + 1; j < W_; j++) sum += UPPER(H, i, j) * v[j];
+            p[i] = beta * sum, along += p[i] * v[i];
+        }
+        for (int i = k + 1; i < W_; i++) p[i] -= 0.5 * beta * along * v[i];
+        for (int i = k + 1; i < W_; i++)
+            for (int j = i; j < W_; j++) H[i * W_ + j] -= v[i] * p[j] + p[i] * v[j];
+    }
+}
+
+/* Z, the product of the reflections, from the last one on, whose products leave the rows and columns before as they are. */
+static void accumulated(reflecting_t *restrict w)
+{
+    V *restrict Z = w->Z;
+    memset(Z, 0, sizeof w->Z);
+    for (int i = 0; i < W_; i++) Z[i * (W_ + 1)] = splat(1.0);
+    for (int k = W_ - 3; k >= 0; k--) {
+        const V *v = w->H + k * W_, beta = w->beta[k];
+        for (int i = k + 1; i < W_; i++) {
+            V sum = ZERO;
+            for (int j = k + 1; j < W_; j++) sum += Z[i * W_ + j] * v[j];
+            sum *= beta;
+            for (int j = k + 1; j < W_; j++) Z[i * W_ + j] -= sum * v[j];
+        }
+    }
+}
+
+/* The block of T that is next, in each lane: rows low .. high, the last ones that hang together; high = 0 where there is none.  What is
+   negligible beside the diagonal becomes zero. */
+static void next_block(reflecting_t *restrict w, V *restrict low, V *restrict high)
+{
+    V at = splat(1.0);
+    *low = *high = ZERO;
+    for (int j = 0; j + 1 < W_; j++, at += 1.0) {
+        const VI little = v_fabs(w->e[j]) <= 1e-15 * (v_fabs(w->d[j]) + v_fabs(w->d[j + 1]));
+        w->e[j] = chosen(little, ZERO, w->e[j]);
+        *high = chosen(little, *high, at);
+    }
+    at = splat(1.0);
+    for (int j = 0; j + 1 < W_; j++, at += 1.0) *low = chosen((w->e[j] == 0.0) & (at < *high), at, *low);
+}
+
+/* Where a QR step of the rows low .. high begins. */
+static void shifted(const reflecting_t *w, V low, V high, V *restrict x, V *restrict z)
+{
+    V last, before, beside, first;
+    for (int l = 0; l < LANES; l++) {
+        const int i = (int)low[l], j = high[l] > 0.0 ? (int)high[l] : 1;
+        last[l] = w->d[j][l], before[l] = w->d[j - 1][l], beside[l] = w->e[j - 1][l], first[l] = w->d[i][l], (*z)[l] = w->e[i][l];
+    }
+    const V half = 0.5 * (before - last), root_ = v_sqrt(half * half + beside * beside);
+    *x = first - (last - beside * beside / (half + chosen(half < 0.0, -root_, root_)));
 }
 
 /* One QR step on the rows low .. high of T. */
-static void qr_step(double *restrict d, double *restrict e, double *restrict Z, const int low, const int high)
+static void qr_step(reflecting_t *restrict w, V low, V high, int first, int end)
 {
-    const double half = 0.5 * (d[high - 1] - d[high]), beside = e[high - 1], root_ = sqrt(half * half + beside * beside);
-    const double shift = d[high] - beside * beside / (half + (half < 0.0 ? -root_ : root_));
-    double x = d[low] - shift, z = e[low];
-    for (int k = low; k < high; k++) {
-        const double r = sqrt(x * x + z * z), inverse = r > 0.0 ? 1.0 / r : 0.0, c = r > 0.0 ? x * inverse : 1.0, s = z * inverse;
-        const double a = d[k], b = e[k], next = d[k + 1];
-        if (k > low) e[k - 1] = r;
+    V *restrict d = w->d, *restrict e = w->e, x0, z0, x = ZERO, z = ZERO, at = splat(first);
+    shifted(w, low, high, &x0, &z0);
+    for (int k = first; k < end; k++, at += 1.0) {
+        const VI begins = at == low, turns = (at >= low) & (at < high);
+        x = chosen(begins, x0, x), z = chosen(begins, z0, z);
+        const V r = v_sqrt(x * x + z * z), inverse = chosen(r > 0.0, 1.0 / r, ZERO);
+        const V c = chosen(turns & (r > 0.0), x * inverse, splat(1.0)), s = chosen(turns, z * inverse, ZERO);
+        const V a = d[k], b = e[k], next = d[k + 1];
+        if (k > first) e[k - 1] = chosen(turns & ~begins, r, e[k - 1]);
         d[k] = c * c * a + 2.0 * c * s * b + s * s * next;
         d[k + 1] = s * s * a - 2.0 * c * s * b + c * c * next;
         e[k] = c * s * (next - a) + (c * c - s * s) * b;
-        if (k + 1 < high) x = e[k], z = s * e[k + 1], e[k + 1] *= c;
-        double *restrict upper = Z + k * ROW_, *restrict below = upper + ROW_;
-        ALONG_ROW {
-            const pack_t t = AT(upper, j), u = AT(below, j);
-            AT(upper, j) = c * t + s * u;
-            AT(below, j) = c * u - s * t;
+        if (k + 1 < end) x = e[k], z = s * e[k + 1], e[k + 1] *= c;
+        V *restrict upper = w->Z + k * W_, *restrict below = upper + W_;
+        for (int j = 0; j < W_; j++) {
+            const V t = upper[j], u = below[j];
+            upper[j] = c * t + s * u;
+            below[j] = c * u - s * t;
         }
     }
 }
 
-/* Whether H (n, n) is positive definite, by the pivots of its elimination. */
-static int is_definite(const double *restrict H, const int n)
+/* The first and the last row of all blocks; 0 where there is none. */
+static int bounds_of(V low, V high, int *first)
 {
-    double L[W_ * ROW_];
-    memcpy(L, H, sizeof(double) * n * ROW_);
-    for (int k = 0; k < n; k++) {
-        const double pivot = L[k * (ROW_ + 1)];
-        if (!(pivot > REFLECTED_FLOOR * fabs(H[k * (ROW_ + 1)]))) return 0;
-        const double inverse = 1.0 / pivot;
-        for (int i = k + 1; i < n; i++) {
-            const double f = L[k * ROW_ + i] * inverse; /* what is left is symmetric */
-            ALONG_ROW AT(L + i * ROW_, j) -= f * AT(L + k * ROW_, j);
-        }
+    int end = 0;
+    *first = W_;
+    for (int l = 0; l < LANES; l++) {
+        if (!(high[l] > 0.0)) continue;
+        if (high[l] > end) end = (int)high[l];
+        if (low[l] < *first) *first = (int)low[l];
     }
-    return 1;
+    return end;
 }
 
-/* H (n, n) <- the matrix with the sizes of its eigenvalues; 0: one is not finite. */
-static int reflect(double *restrict H, const int n)
+/* H <- the matrix with the sizes of its eigenvalues, in the lanes where it is finite and indefinite; whether it is in any. */
+static int reflect(V *restrict H, reflecting_t *restrict w)
 {
-    double T[W_ * ROW_], Z[W_ * ROW_], d[W_], e[W_] = {0.0}, largest = 0.0, most = 0.0;
-    int finite = 1;
-    for (int i = 0; i < n * ROW_; i++) finite &= fabs(H[i]) < HUGE_VAL, largest = fabs(H[i]) > largest ? fabs(H[i]) : largest;
-    if (!finite) return 0;
-    if (largest == 0.0 || is_definite(H, n)) return 1;
-    for (int i = 0; i < n * ROW_; i++) T[i] = H[i] / largest;
-    tridiagonal(T, Z, d, e, n);
-    for (int high = n - 1, steps = 0; high > 0 && steps < MOST_STEPS * n;) {
-        int low = high;
-        while (low > 0 && fabs(e[low - 1]) > 1e-15 * (fabs(d[low - 1]) + fabs(d[low]))) low--;
-        if (low > 0) e[low - 1] = 0.0;
-        if (low == high) {
-            high--;
-            continue;
+    V unknown = ZERO, size_of_all = ZERO, most = ZERO, low, high;
+    for (int i = 0; i < W_; i++)
+        for (int j = i; j < W_; j++) {
+            const V entry = H[i * W_ + j];
+            unknown += entry * 0.0, size_of_all = v_fmax(v_fabs(entry), size_of_all);
         }
-        qr_step(d, e, Z, low, high);
-        steps++;
+    const VI finite = unknown == 0.0, turned = finite & indefinite(H, w->Z);
+    if (!any_lane(turned)) return 0;
+    const V scale = chosen(size_of_all > 0.0, 1.0 / size_of_all, ZERO);
+    for (int i = 0; i < W_; i++)
+        for (int j = i; j < W_; j++) w->H[i * W_ + j] = chosen(finite, H[i * W_ + j] * scale, ZERO);
+    tridiagonal(w);
+    accumulated(w);
+    for (int steps = 0, first, end; steps < MOST_STEPS * W_; steps++) {
+        next_block(w, &low, &high);
+        if (!(end = bounds_of(low, high, &first))) break;
+        qr_step(w, low, high, first, end);
     }
-    for (int i = 0; i < n; i++) most = fabs(d[i]) > most ? fabs(d[i]) : most;
-    for (int i = 0; i < n; i++) {
-        const double size = fabs(d[i]) > REFLECTED_FLOOR * most ? fabs(d[i]) : REFLECTED_FLOOR * most, more = largest * (size - d[i]);
-        if (more == 0.0) continue;
-        double *z = Z + i * ROW_;
-        for (int a = 0; a < n; a++) {
-            const double f = more * z[a];
-            ALONG_ROW AT(H + a * ROW_, j) += f * AT(z, j);
+    for (int i = 0; i < W_; i++) most = v_fmax(v_fabs(w->d[i]), most);
+    for (int i = 0; i < W_; i++) {
+        const V own = w->d[i], least = REFLECTED_FLOOR * most, size = v_fmax(v_fabs(own), least), *z = w->Z + i * W_;
+        const V more = chosen(turned, size_of_all * (size - own), ZERO);
+        if (!any_lane(more != 0.0)) continue;
+        for (int a = 0; a < W_; a++) {
+            const V f = more * z[a];
+            for (int b = a; b < W_; b++) H[a * W_ + b] += f * z[b];
         }
     }
     return 1;
