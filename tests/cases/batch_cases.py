@@ -28,10 +28,10 @@ def varied(ocp, n=N, seed=3, size=0.1):
     return {"x0": x0}, guess
 
 
-def swing(*, constrained, horizon=16):
+def swing(*, constrained, horizon=16, engine=None):
     """A double pendulum goes from one posture to another; its joints below a speed and out of a corner, if constrained."""
     body = to.FreeBody(to.load_robot("double_pendulum"))
-    dynamics = to.SampledSystem(to.make_backend(body, "analytic"), "semi_implicit_euler")
+    dynamics = to.SampledSystem(to.make_backend(body, "analytic", engine=engine), "semi_implicit_euler")
     terms = [to.control_cost(2, weight=1e-2), to.state_cost(body.manifold, GOAL, [0.1, 0.1, 0.01, 0.01], name="way")]
     if not constrained:
         last = [to.state_cost(body.manifold, GOAL, 200.0, name="goal")]

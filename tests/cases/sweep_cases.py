@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
+from dataclasses import replace
 
 import numpy as np
+from batch_cases import swing
 
 import trajopt as to
 
@@ -51,3 +53,11 @@ def deadly(goal: int) -> to.OCP:
     if goal == 3:
         os.kill(os.getpid(), signal.SIGKILL)
     return cart(float(goal))
+
+
+def limited(angle, speed):
+    """A double pendulum goes to a posture, its joints below a speed."""
+    ocp = swing(constrained=True, engine="compiled")
+    slow = ocp.phases[0].constraints[0].updated(upper=[speed, speed])
+    phase = replace(ocp.phases[0], constraints=(slow, *ocp.phases[0].constraints[1:]))
+    return replace(ocp, phases=(phase,), x0=np.array([angle, 0.0, 0.0, 0.0]))

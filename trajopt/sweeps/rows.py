@@ -19,10 +19,9 @@ from trajopt.guesses.guesses import Guess, constant_guess
 from trajopt.problem.ocp import OCP
 from trajopt.results.solution import Solution
 from trajopt.results.status import StatusCode
-from trajopt.solvers.batch.solve_batch import solve_batch
-from trajopt.solvers.options import SLQOptions
+from trajopt.solvers.batch.solve_batch import solve_batch, solved_together
 from trajopt.solvers.registry import chosen_options, solve
-from trajopt.stage.engine import is_compiled
+from trajopt.stage.start import starting
 from trajopt.sweeps.variation import Variations
 from trajopt.validation.validation import InvalidProblem, errors_of
 
@@ -98,16 +97,13 @@ class Result(NamedTuple):
 
 
 def solve_rows(study: Study, rows: Sequence[int]) -> list[Result]:
-    """The results of rows, in their order: together where lanes take them, each alone where not."""
+    """The results of rows, in their order: those of one structure together where that is faster, each alone where not."""
     found: dict[int, Result] = {}
     alike: dict[Any, list[tuple[int, SweepProblem]]] = {}
     for row in rows:
         with _failing(found, row):
             problem = valid(study.problem(row))
-            if takes_lanes(problem):
-                alike.setdefault(_kind(problem), []).append((row, problem))
-            else:
-                found[row] = result(row, solved(problem), study.gains, problem.amiss)
+            alike.setdefault(_kind(problem), []).append((row, problem))
     for members in alike.values():
         for row, problem, solution in together(members, study.gains):
             with _failing(found, row):
@@ -134,34 +130,40 @@ def valid(problem: SweepProblem) -> SweepProblem:
     return problem
 
 
-def takes_lanes(problem: SweepProblem) -> bool:
-    """Whether :func:`~trajopt.solvers.batch.solve_batch.solve_batch` has it in lanes, one problem in each."""
-    _, options = chosen_options(problem.solver, problem.options)
-    plain = type(options) is SLQOptions and problem.solve is None and not problem.ocp.constraints()
-    return plain and is_compiled(problem.ocp)
+def goes_together(problem: SweepProblem) -> bool:
+    """Whether :func:`~trajopt.solvers.batch.solve_batch.solve_batch` solves such problems together.
+
+    A limit of time is that of each row: with one, rows are solved alone.
+    """
+    options = chosen_options(problem.solver, problem.options)[1]
+    if problem.solve is not None or options.time_limit is not None:
+        return False
+    with starting("compiled"):
+        return solved_together(problem.ocp, options)
 
 
 def _kind(problem: SweepProblem) -> Any:
     """What problems of a batch share, as far as it is told at once."""
     ocp = problem.ocp
-    return problem.solver, repr(problem.options), ocp.horizon, ocp.manifold.nx, ocp.nu, len(ocp.phases)
+    shape = ocp.horizon, ocp.manifold.nx, ocp.nu, len(ocp.phases), len(ocp.constraints())
+    return problem.solver, repr(problem.options), problem.solve is not None, shape
 
 
 def together(
     members: Sequence[tuple[int, SweepProblem]], gains: bool
 ) -> Iterator[tuple[int, SweepProblem, Solution | None]]:
-    """Rows with their problems and solutions as one batch; without solutions where there is no such batch."""
+    """Rows of a kind with their problems and solutions as one batch; without solutions where there is no such batch."""
     solver, options = members[0][1].solver, members[0][1].options
     guesses = [constant_guess(p.ocp) if p.guess is None else p.guess for _, p in members]
-    name, chosen = chosen_options(solver, options)
     solutions: Sequence[Solution | None] = [None] * len(members)
-    with suppress(
-        Exception
-    ):  # of another structure, or with an error that is that of one row: each is then solved alone
-        ocps = [p.ocp for _, p in members]
-        batch = solve_batch(ocps, None, guesses, chosen, solver=name, gains=gains, threads=1, check=False)
-        share = batch.meta["seconds"] / len(batch)
-        solutions = [replace(found, meta={**found.meta, "solve_time": share}) for found in batch]
+    # problems of another structure, or with an error that is that of one row, are each solved alone
+    with suppress(Exception):
+        if goes_together(members[0][1]):
+            name, chosen = chosen_options(solver, options)
+            ocps = [p.ocp for _, p in members]
+            batch = solve_batch(ocps, None, guesses, chosen, solver=name, gains=gains, threads=1, check=False)
+            share = batch.meta["seconds"] / len(batch)
+            solutions = [replace(found, meta={**found.meta, "solve_time": share}) for found in batch]
     for (row, problem), solution in zip(members, solutions, strict=True):
         yield row, problem, solution
 
@@ -190,7 +192,7 @@ def result(row: int, solution: Solution, gains: bool, amiss: Callable[[Array], S
         solution.cost,
         solution.iterations,
         np.nan if status.kkt is None else status.kkt,
-        solution.meta.get("defect", np.nan) if last is None else max(last.defect, last.constraint_violation),
+        solution.meta.get("violation", np.nan) if last is None else max(last.defect, last.constraint_violation),
         solution.meta["solve_time"],
         solution.duration,
         len(solution.us),

@@ -27,7 +27,6 @@ from trajopt.sweeps.rows import (
     failed,
     kinds,
     solve_rows,
-    takes_lanes,
     together,
     valid,
 )
@@ -192,8 +191,7 @@ def _is_ready(study: Study, row: int, errors: list[Exception]) -> bool:
         problem = study.problem(row)
         ocp, guess, solver, options, *_ = problem
         with starting("compiled"):
-            lanes = takes_lanes(problem)
-            if not lanes or any(solution is None for *_, solution in together([(row, valid(problem))], study.gains)):
+            if any(solution is None for *_, solution in together([(row, valid(problem))], study.gains)):
                 prepare(ocp, constant_guess(ocp) if guess is None else guess, chosen_options(solver, options)[1])
     except Exception as error:
         errors.append(error)

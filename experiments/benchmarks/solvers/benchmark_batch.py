@@ -5,8 +5,8 @@
 kinova   reaches of Crocoddyl's Kinova example (100 knots) from random postures to random places, by DDP and by FDDP to a
          gradient of 1e-6; Crocoddyl's FDDP solves the same problems from the same guesses to its own tolerance
 ur5      a UR5 moves around a sphere (20 shots) to random goals, by the interior point to a KKT measure of 1e-6, with the
-         Hessian of the cost and with that of the Lagrangian; CasADi with IPOPT solves the same program with the latter, its C
-         code compiled once, the goals being bounds of rows
+         Hessian of the cost and with that of the Lagrangian, and by FDDP and DDP in an augmented Lagrangian; CasADi with IPOPT
+         solves the same program with the Hessian of the Lagrangian, its C code compiled once, the goals being bounds of rows
 
 The first line is what the others are compared with: how many found its optimum, and in brackets its speed over theirs.
 Peers solve the first ``--peers`` problems (0: none), the loop the first ``--loop``.  Solutions a second count wall time on all
@@ -296,8 +296,12 @@ def ur5_runs(n: int, loop: int, peers: int, repeats: int) -> Iterator[Run]:
     ways = {"the Hessian of the cost": {"hessian": "gauss_newton"}, "that of the Lagrangian": {}}
     for way, own in ways.items():
         yield batch_run(batch, guess, options | own, "ipm", repeats, f"ipm, {way}")
+    for solver in ("fddp", "ddp"):
+        yield batch_run(batch, guess, options, solver, repeats)
     for way, own in ways.items():
         yield loop_run(batch, guess, options | own, "ipm", loop, f"ipm, {way}")
+    for solver in ("fddp", "ddp"):
+        yield loop_run(batch, guess, options, solver, loop)
     found = casadi_run(batch, guess, config, peers) if peers else None
     if found is not None:
         yield found

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from sweep_cases import VARY, cart, deadly, judged, refusing, swinging
+from sweep_cases import VARY, cart, deadly, judged, limited, refusing, swinging
 
 import trajopt as to
 from trajopt.sweeps import rows, run
@@ -198,7 +198,7 @@ def test_an_error_in_a_batch_of_rows_leaves_them_to_single_solves(whole, tmp_pat
     def solve_batch(*_, **__):
         raise RuntimeError("no lanes")
 
-    monkeypatch.setattr(rows, "takes_lanes", lambda problem: True)
+    monkeypatch.setattr(rows, "goes_together", lambda problem: True)
     monkeypatch.setattr(rows, "solve_batch", solve_batch)
     assert_same(study(tmp_path), whole)
 
@@ -338,6 +338,30 @@ def test_rows_in_lanes_tell_their_gaps(tmp_path):
         step = swinging(found.values("q")[row]).phases[0].dynamics
         gap = np.abs(step.step(xs[:-1], us, 0.0, 0.1) - xs[1:]).max()
         assert found.group["violation"][row] == pytest.approx(gap, rel=1e-9) and gap > 1e-4
+
+
+@pytest.mark.needs_compiler
+@pytest.mark.parametrize("solver", ["fddp", "ddp", "ipm", "auto"])
+def test_rows_of_one_structure_are_solved_together_as_alone(solver, tmp_path, monkeypatch):
+    """With constraints too; one row asks for a posture that its speed does not allow."""
+    vary = {"angle": "uniform(-0.1, 0.1)", "speed": [1.2, 1.6, 0.3]}
+    options = {"n": 6, "make": limited, "vary": vary, "solver": None}
+    options["options"] = to.solver_options(solver, max_iterations=60)
+    found = study(tmp_path / "together", **options)
+    batches, solve_batch = [], rows.solve_batch
+    monkeypatch.setattr(rows, "solve_batch", lambda *a, **k: batches.append(len(a[0])) or solve_batch(*a, **k))
+    study(tmp_path / "again", **options)
+    assert batches == [1, 4, 2]  # the look beforehand, and two shards
+    monkeypatch.setattr(rows, "goes_together", lambda problem: False)
+    alone = study(tmp_path / "alone", **options)
+    assert not found.group["success"][:].all() and found.group["success"][:].any()
+    for name in ("status", "success", "iterations"):
+        np.testing.assert_array_equal(found.group[name][:], alone.group[name][:], err_msg=name)
+    done = found.group["success"][:]
+    for name, atol in (("cost", 1e-9), ("xs", 1e-6), ("us", 1e-5), ("violation", 1e-8), ("kkt", 1e-8)):
+        np.testing.assert_allclose(found.group[name][:][done], alone.group[name][:][done], rtol=1e-6, atol=atol)
+    for own, other in zip(found.group["reason"][:], alone.group["reason"][:], strict=True):
+        assert own.split(":")[0] == other.split(":")[0]
 
 
 # -- workers -------------------------------------------------------------------------------------------------

@@ -102,6 +102,5 @@ def _told(first: BatchSolution, found: list[Solution], accounts: list[Account], 
     made = [account.attempts for account in accounts]
     spent = [sum(a["seconds"] for a in own) for own in made]
     meta = {**first.meta, "seconds": seconds, "solve_times": spent, "attempts": made}
-    for name in MEASURES:
-        meta.pop(f"{name}s", None)
+    meta |= {f"{name}s": [s.meta.get(name, np.nan) for s in found] for name in MEASURES}
     return replace(first, **arrays, status=tuple(s.status for s in found), meta=meta)

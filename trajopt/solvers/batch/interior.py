@@ -70,7 +70,8 @@ def in_interior(
     if limits is not None:  # those of the programs are relaxed
         us = np.where(members.program.held, us, np.clip(us, *limits))
     status = tuple(members.status(i, options) for i in range(len(batch)))
-    meta = {**how, "solve_times": r["seconds"].tolist()}
+    measures = {"gradients": r["gradient"], "kkts": r["error"], "violations": r["violation"]}
+    meta = {**how, "solve_times": r["seconds"].tolist(), **{name: of.tolist() for name, of in measures.items()}}
     arrays = members.xs, us, r["cost"].copy(), r["iterations"].copy()
     found = BatchSolution(*arrays, status, batch.times(), meta=meta)
     if gains:

@@ -200,7 +200,7 @@ class _Outer:
         self.K = np.zeros((n, ocp.horizon, ocp.nu, ocp.manifold.ndx)) if gains else None
         self.k = np.zeros((n, ocp.horizon, ocp.nu)) if gains else None
         self.cost, self.times = np.full(n, np.nan), np.zeros(n)
-        self.measures = {name: np.full(n, np.nan) for name in MEASURES}
+        self.measures = {name: np.full(n, np.nan) for name in MEASURES}  # of the last inner solves
         self.status: list[Status] = [verdicts.not_begun()] * n
         self.pending, self.alone = np.arange(n), list[int]()
         self.use: dict[str, Any] = {}  # of the first round, which has all problems
@@ -230,7 +230,7 @@ class _Outer:
         aside = {*found.meta.get("referred", ()), *found.meta.get("second_starts", ())}
         self.alone += [int(own[j]) for j in aside]
         for j, i in enumerate(own):
-            measures = (float(self.measures[name][i]) for name in MEASURES)
+            measures = (float(self.measures[name][i]) for name in ("gradient", "defect", "kkt"))
             status, finite = found.status[j], bool(np.isfinite(found.cost[j]))
             if status == verdicts.not_begun():
                 continue  # which only Ctrl-C leaves
@@ -288,7 +288,9 @@ class _Outer:
         """What the problems have come to."""
         iterations = np.array([r.iterations for r in self.rounds])
         meta = {**self.use, "rounds": 1 + max(r.count for r in self.rounds), "solve_times": self.times.tolist()}
-        meta |= {f"{name}s": of.tolist() for name, of in self.measures.items()}
+        violation = [r.violation if r.iterations else np.nan for r in self.rounds]
+        measures = self.measures | {"violation": np.maximum(self.measures["defect"], violation)}
+        meta |= {f"{name}s": of.tolist() for name, of in measures.items()}
         meta["seconds"] = time.perf_counter() - began
         arrays = self.xs, self.us, self.cost, iterations
         return BatchSolution(*arrays, tuple(self.status), self.batch.times(), self.K, self.k, meta)

@@ -34,7 +34,9 @@ def with_seconds(
         if found.K is not None and found.k is not None:
             found.K[i], found.k[i] = s.K, s.k
         for name, own in measures.items():
-            own[i] = s.meta[name] if name in s.meta else getattr(s.history[-1], name)
+            own[i] = (
+                s.meta[name] if name in s.meta else getattr(s.history[-1], "defect" if name == "violation" else name)
+            )
     meta = {**found.meta, **{f"{name}s": own for name, own in measures.items()}}
     meta |= {"seconds": found.meta["seconds"] + spent, "solve_times": times, "second_starts": list(seconds)}
     return replace(found, status=tuple(status), meta=meta)

@@ -15,7 +15,7 @@ from dynamics_backends.rigid_body.model.model import Model
 from trajopt.results.solution import Solution
 from trajopt.results.status import Status
 
-MEASURES = ("gradient", "defect", "kkt")
+MEASURES = ("gradient", "defect", "kkt", "violation")
 """What is told of the end of each problem: ``meta["gradients"]`` and so on."""
 
 
@@ -27,10 +27,11 @@ class BatchSolution:
     K (n, N, nu, ndx), k (n, N, nu): feedback gains and last feed-forward steps, where they were asked for. K and k of a problem
     whose start is not finite are zero, its trajectory is the guess.
     meta: solver, options, seconds of the whole, and how the work was shared; "solve_times" (n,) of each [s], of those that were
-    solved in lanes its share of the time of all that stood beside it; of SLQ's family and DDP "defects", "gradients", "kkts" (n,),
-    the largest gap, gradient and scaled measure of each, NaN of those that were solved as alone; "rounds" of inner solves where
-    these have constraints; "attempts", those of "auto" by problem; "clocks" (n, N + 1), the times [s] of the motions, where states
-    tell how long phases last. model: of the robot, if there is one.
+    solved in lanes its share of the time of all that stood beside it; "gradients", "kkts", "violations" (n,), the largest gradient,
+    scaled measure and violation of gaps and constraints at the end of each, and but for the interior point "defects" (n,), the
+    largest gap, NaN of those that were solved as alone; "rounds" of inner solves where these have constraints; "attempts", those of
+    "auto" by problem; "clocks" (n, N + 1), the times [s] of the motions, where states tell how long phases last. model: of the
+    robot, if there is one.
     """
 
     xs: Array

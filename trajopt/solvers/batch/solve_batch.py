@@ -13,11 +13,12 @@ from dynamics_backends.protocol import Array
 from trajopt.guesses.guesses import Guess, Motion, as_guess, constant_guess
 from trajopt.problem.ocp import OCP
 from trajopt.results.status import Status
+from trajopt.solvers.auto import attempts
 from trajopt.solvers.batch.batch import Batch
 from trajopt.solvers.batch.finite import flawed, marked
 from trajopt.solvers.batch.solution import BatchSolution
 from trajopt.solvers.options import AutoOptions, IPMOptions, SLQOptions
-from trajopt.solvers.registry import chosen_options
+from trajopt.solvers.registry import attempt_options, chosen_options
 from trajopt.solvers.shooting.newton.newton_point import filtered
 from trajopt.stage.engine import is_compiled
 from trajopt.stage.evaluation import StageEvaluator
@@ -121,6 +122,14 @@ def _solved(
 def _fits(ocp: OCP, options: Any) -> bool:
     """Whether problems are solved together, in lanes or on threads."""
     return _fits_lanes(ocp, options) or _fits_threads(ocp, options) or _fits_rounds(ocp, options)
+
+
+def solved_together(ocp: OCP, options: Any) -> bool:
+    """Whether :func:`solve_batch` solves problems of this structure together; if not, one by one."""
+    if not isinstance(options, AutoOptions):
+        return _fits(ocp, options)
+    first = next(iter(attempts(ocp)))
+    return _fits(first.ocp, attempt_options(first, options))
 
 
 def _fits_rounds(ocp: OCP, options: Any) -> bool:
