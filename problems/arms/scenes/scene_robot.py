@@ -14,6 +14,7 @@ from dynamics_backends.rigid_body.geometry.covers.cover import Piece
 from dynamics_backends.rigid_body.geometry.covers.cover_cache import kept_covers
 from dynamics_backends.rigid_body.geometry.covers.robot_cover import RobotCover
 from dynamics_backends.rigid_body.geometry.links.link_shapes import link_shapes
+from dynamics_backends.rigid_body.geometry.links.urdf_shapes import LinkShapes
 from dynamics_backends.rigid_body.geometry.shapes import HalfSpace, PlacedShape
 from dynamics_backends.rigid_body.geometry.solid import solid
 from dynamics_backends.rigid_body.model.load import with_load
@@ -115,7 +116,10 @@ def _shapes_of(thing: Carried) -> list[PlacedShape]:
 
 def robot_shapes(model: Model, missing: str = "error") -> tuple[tuple[PlacedShape, ...], tuple[str, ...]]:
     """The collision shapes of a robot, and sentences on what was left out. Raises ValueError for missing meshes, or no shape."""
-    found = link_shapes(model.source, "collision")
+    file = Path(model.source)
+    found = _kept_shapes(model.source, file.stat().st_mtime_ns if file.is_file() else 0)
+    if found.missing:  # maybe no longer
+        found = link_shapes(model.source, "collision")
     if found.missing and missing == "error":
         raise ValueError(f"{'; '.join(found.missing)}; missing_meshes = 'leave_out' goes on without")
     if not found.placed:
@@ -124,7 +128,15 @@ def robot_shapes(model: Model, missing: str = "error") -> tuple[tuple[PlacedShap
 
 
 MOST = 16
-"""Robots whose capsules are kept, the latest ones: what they carry may differ in every scene."""
+"""Robots whose shapes and capsules are kept, the latest ones: what they carry may differ in every scene."""
+
+
+@lru_cache(maxsize=MOST)
+def _kept_shapes(source: str, changed: int) -> LinkShapes:
+    """The collision shapes in a file, the same objects for the next that asks: what is made of meshes is kept by these."""
+    return link_shapes(source, "collision")
+
+
 _COVERS: dict[tuple, RobotCover] = {}
 
 
