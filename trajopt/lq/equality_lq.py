@@ -29,11 +29,13 @@ from typing import Any
 
 import numpy as np
 
-from dynamics_backends.compiled.interface.libraries import address, aligned, bound, load, struct_of
+from dynamics_backends.compiled.interface.libraries import address, aligned, bound, load, struct_of, template
 from dynamics_backends.protocol import Array
 
+KERNELS = tuple(("trajopt.lq", name) for name in ("equality_types.h", "free_knot.h", "equality_riccati.h"))
+"""The recursion, behind the products of small matrices."""
 _LINE = 8  # doubles of a line of the cache
-_Matrices = struct_of("elq_matrices", "A B Q S R C D row N:l shift:d soft:d")
+_Matrices = struct_of("elq_matrices", "A B Q S R C D row N:l shift:d soft:d abreast")
 _Vectors = struct_of("elq_vectors", "d q r e")
 _Factors = struct_of("elq_factors", "knots T F most:l")
 _Step = struct_of("elq_step", "dx du lambda y room")
@@ -58,7 +60,15 @@ def kernel_source(ndx: int, nu: int, kernels: Sequence[tuple[str, str]]) -> str:
 
 def source(ndx: int, nu: int) -> str:
     """The text of the recursion for n = ndx states and m = nu controls."""
-    return kernel_source(ndx, nu, [("trajopt.lq", "equality_riccati.h")])
+    return kernel_source(ndx, nu, KERNELS)
+
+
+@lru_cache(maxsize=16)
+def abreast(ndx: int, nu: int) -> ctypes.CDLL:
+    """The sweep with one problem in each lane: kernels/equality_abreast.h."""
+    lanes = [template(f"lanes/{name}.h") for name in ("prelude", "rows")]
+    kernels = [("trajopt.lq", name) for name in ("equality_types.h", "free_knot.h", "equality_abreast.h")]
+    return load("\n".join([*lanes, "#define ABREAST", kernel_source(ndx, nu, kernels)]))
 
 
 @lru_cache(maxsize=16)

@@ -1,9 +1,12 @@
 """The LQ problem with equations at its knots, against dense solutions of its KKT system."""
 
+import ctypes
+
 import numpy as np
 import pytest
 
-from trajopt.lq.equality_lq import EqualityLQ
+from dynamics_backends.compiled.interface.libraries import bound, find_toolchain, struct_of
+from trajopt.lq.equality_lq import EqualityLQ, abreast
 
 
 def dense_solution(lq, dx0, soft=0.0, shift=0.0):
@@ -149,3 +152,38 @@ def test_nan_is_reported_as_a_failure():
     lq = random_problem(np.random.default_rng(5), 3, 3, 2, [0, 1, 0, 1])
     lq.R[1, 0, 0] = np.nan
     assert lq.factor() is not None
+
+
+@pytest.mark.parametrize("least", [1, 10**6])
+def test_sweeps_side_by_side_are_those_alone(least):
+    """They begin at different knots, two fail; where fewer than ``least`` go on, the rest is left."""
+    N, n, m, lanes = 9, 3, 2, find_toolchain().lanes
+    Lane = struct_of("elq_lane", "p f first:l failed:l left:l")
+    rng, side_by_side = np.random.default_rng(4), (Lane * lanes)()
+    alone, again, failed = [], [], []
+    for lane in range(lanes):
+        lq = random_problem(rng, N, n, m, [0] * (N + 1))
+        if lane in (0, 1):
+            lq.R[5 - 3 * lane] -= 50.0 * np.eye(m)
+        failed.append(lq.factor(shift=0.1 * lane))
+        alone.append(lq.knots.copy())
+        first = N - 1 - lane % 3
+        for name in ("P", "K", "G"):
+            lq.knots[name][: first + 1] = np.nan
+        again.append(lq)
+        side_by_side[lane] = Lane(lq.parts[0], lq.parts[2], first, 7, 7)
+    assert failed[:2] == [5, 2][:lanes] and all(f is None for f in failed[2:])
+    bound(abreast(n, m), "elq_factor_abreast", "pi")(ctypes.addressof(side_by_side), min(least, lanes + 1))
+    for lane, lq in enumerate(again):
+        got = side_by_side[lane]
+        assert (got.failed == -1) == (failed[lane] is None or least > 1)
+        if least > 1:
+            assert got.left == N - 3 if lanes > 2 else got.left >= N - 3  # where all have begun
+            continue
+        assert got.left == -1 and got.failed == (-1 if failed[lane] is None else failed[lane])
+        done = slice(got.failed + 1, N)
+        for name in ("P", "K", "G"):
+            own, other = (k[name][done] for k in (lq.knots, alone[lane]))
+            if name == "G":  # the lower triangle is the factor
+                own, other = (np.tril(g.reshape(-1, m, m)) for g in (own, other))
+            np.testing.assert_allclose(own, other, rtol=1e-9, atol=1e-11)

@@ -1,48 +1,7 @@
 /* The LQ problem with equations at its knots, with the sizes n = NDX and m = NU known at compile time: see trajopt/lq/equality_lq.py.
 
-   Before this text stands small_matrices.h.  Matrices by rows; every array is one knot after the other.  What depends on the matrices
-   is factored once; right-hand sides are solved for by a sweep of vectors each. */
-
-#define N_ NDX
-
-/* A (N, n, n), B (N, n, m), Q (N + 1, n, n), S (N, m, n), R (N, m, m); equations C (rows, n), D (rows, m), those of knot k from row[k]
-   up to row[k + 1], of N + 1 knots.  shift: added to the diagonals of Q and R.  soft: how far the dynamics give way, s of
-   A dx + B du + d - dx_next = s lambda; without equations only. */
-typedef struct {
-    const double *A, *B, *Q, *S, *R, *C, *D;
-    const long *row;
-    long N;
-    double shift, soft;
-} elq_matrices;
-
-/* d (N, n), q (N + 1, n), r (N, m), e (rows) */
-typedef struct {
-    const double *d, *q, *r, *e;
-} elq_vectors;
-
-/* What the factorization leaves at a knot: P (n, n) of the value function, gains K (m, n), the quadratic function's Qux (m, n) and
-   Quu (m, m), the Cholesky factor G of Quu on the controls that are free, and, with soft dynamics, F = (1 + s P_next)^-1 (n, n).
-
-   Where there are `rows` equations, T (rows, rows) turns them into: `pivots` for as many controls, order[0 .. pivots), the others being
-   free; `kept` for the state, H (kept, n), which the knot before has to see to; and rows that are zero.  own: how many of the rows are
-   the knot's, behind those that it has to see to for the next one.  E (pivots, m): the pivot rows on all controls, in their order. */
-typedef struct {
-    double P[N_ * N_], K[M_ * N_], ux[M_ * N_], uu[M_ * M_], G[M_ * M_];
-    long rows, pivots, kept;
-    long order[M_];
-} elq_knot;
-
-/* knots (N + 1); T: `most` (most + m + n) numbers for each knot, T before E and H; F (N, n, n) with soft dynamics, else NULL. */
-typedef struct {
-    elq_knot *knots;
-    double *T, *F;
-    long most;
-} elq_factors;
-
-/* dx (N + 1, n), du (N, m), multipliers lambda (N, n) of the dynamics and y (rows); room (N + 1, 2 m + most). */
-typedef struct {
-    double *dx, *du, *lambda, *y, *room;
-} elq_step;
+   Before this text stand equality_types.h and free_knot.h.  What depends on the matrices is factored once; right-hand sides are solved for by
+   a sweep of vectors each. */
 
 #define PIVOT_TOLERANCE 1e-9 /* of rows whose largest entry is one */
 
@@ -206,16 +165,6 @@ static int bound_gains(elq_knot *restrict q, const double *E, const double *X, d
     return 1;
 }
 
-static int free_gains(elq_knot *restrict q, double *restrict Vxx)
-{
-    memcpy(q->G, q->uu, sizeof q->G);
-    if (!cholesky(q->G, M_)) return 0;
-    memcpy(q->K, q->ux, sizeof q->K);
-    minus_solve(q->G, q->K, N_, M_);
-    ADD_UPPER_PRODUCT(Vxx, q->ux, q->K, N_, M_);
-    return 1;
-}
-
 /* The value at the last knot. */
 static void factor_end(const elq_matrices *p, const elq_factors *f)
 {
@@ -225,34 +174,32 @@ static void factor_end(const elq_matrices *p, const elq_factors *f)
     turn(p, f, p->N);
 }
 
+/* Whether neither knot k nor those before have equations, nor any to see to for the next one. */
+static int is_free(const elq_matrices *p, const elq_factors *f, long k)
+{
+    return p->soft == 0.0 && p->row[k + 1] == p->row[0] && !f->knots[k + 1].kept;
+}
+
 /* The backward sweep of the matrices over the knots `first` to 0, those behind being known.  Returns the knot where Quu is not positive
    definite on the free controls, or -1. */
 static long factor_from(const elq_matrices *p, const elq_factors *f, long first)
 {
-    const double shift = p->shift;
     if (first >= p->N) factor_end(p, f), first = p->N - 1;
     for (long k = first; k >= 0; k--) {
         elq_knot *restrict q = f->knots + k;
         const double *A = p->A + k * N_ * N_, *B = p->B + k * N_ * M_, *P = q[1].P;
-        double PA[N_ * N_], PB[N_ * M_], seen[N_ * N_], *restrict Qxx = q->P;
+        double seen[N_ * N_];
+        if (p->abreast && is_free(p, f, k)) return p->abreast(p, f, k);
         if (p->soft > 0.0) {
             if (!softened(P, p->soft, f->F + k * N_ * N_, seen)) return k;
             P = seen;
         }
         turn(p, f, k);
-        PRODUCT(PA, P, A, N_, N_, N_, 0);
-        PRODUCT(PB, P, B, N_, N_, M_, 0);
-        memcpy(q->uu, p->R + k * M_ * M_, sizeof q->uu);
-        TRANSPOSED_PRODUCT(q->uu, B, PB, M_, N_, M_, 1);
-        memcpy(q->ux, p->S + k * M_ * N_, sizeof q->ux);
-        TRANSPOSED_PRODUCT(q->ux, B, PA, M_, N_, N_, 1);
-        memcpy(Qxx, p->Q + k * N_ * N_, sizeof q->P);
-        ADD_UPPER_PRODUCT(Qxx, A, PA, N_, N_);
-        for (int a = 0; a < M_; a++) q->uu[a * (M_ + 1)] += shift;
-        for (int a = 0; a < N_; a++) Qxx[a * (N_ + 1)] += shift;
-        if (!(q->pivots ? bound_gains(q, on_controls(f, k), on_state(f, k) + q->kept * N_, Qxx) : free_gains(q, Qxx))) return k;
-        for (int a = 0; a < N_; a++)
-            for (int b = 0; b < a; b++) Qxx[a * N_ + b] = Qxx[b * N_ + a];
+        quadratic_at(A, B, p->Q + k * N_ * N_, p->S + k * M_ * N_, p->R + k * M_ * M_, p->shift, P, q->uu, q->ux, q->P);
+        const int definite = q->pivots ? bound_gains(q, on_controls(f, k), on_state(f, k) + q->kept * N_, q->P)
+                                       : free_gains(q->uu, q->ux, q->G, q->K, q->P);
+        if (!definite) return k;
+        mirror(q->P);
     }
     return -1;
 }

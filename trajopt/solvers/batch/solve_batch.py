@@ -54,12 +54,12 @@ def solve_batch(
     problem's whole group takes. DDP of few problems, and the interior point (ipm), run whole solves in C, one problem after the
     other on each thread, with the knots of a problem in the lanes; what asks for more (no step length is accepted, numbers are not
     finite) is solved once more as alone, which ``meta["referred"]`` tells. Where knots would leave lanes empty, and derivatives
-    take most of the time, the interior point finds these in lanes that hold problems. Constraints with SLQ's family and DDP: the
-    inner solves of the augmented Lagrangian in lanes, round by round (:mod:`trajopt.solvers.batch.rounds`). The default, "auto",
-    takes one attempt after the other for all problems that are left (:mod:`trajopt.solvers.batch.attempts`). Other solvers, and
-    constraints with slq and a time_limit, are solved one by one, in processes where that is worth it; ``meta["how"]`` tells. A
-    problem that fails, or whose values are no numbers, has a status that says so, and stops nobody else; Ctrl-C returns what is
-    finished, the others are "interrupted".
+    take most of the time, the interior point finds these, and sweeps over knots without equations, in lanes that hold problems.
+    Constraints with SLQ's family and DDP: the inner solves of the augmented Lagrangian in lanes, round by round
+    (:mod:`trajopt.solvers.batch.rounds`). The default, "auto", takes one attempt after the other for all problems that are left
+    (:mod:`trajopt.solvers.batch.attempts`). Other solvers, and constraints with slq and a time_limit, are solved one by one, in
+    processes where that is worth it; ``meta["how"]`` tells. A problem that fails, or whose values are no numbers, has a status that
+    says so, and stops nobody else; Ctrl-C returns what is finished, the others are "interrupted".
 
     Raises ValueError for values that do not fit, for problems of different structures and for what is wrong with the first problem
     (the first whose values are numbers), UnknownName for a value that nothing has.

@@ -7,6 +7,7 @@ import ctypes
 import numpy as np
 
 from dynamics_backends.compiled.interface.libraries import bound, struct_of, template
+from trajopt.lq import equality_lq
 from trajopt.lq.equality_lq import allotted, kernel_source
 
 ABSENT, INEQUALITY, EQUALITY = 0, 1, 2
@@ -35,7 +36,7 @@ _CONSTANTS = {
     "LOWER": LOWER,
 }
 _KERNELS = (
-    ("trajopt.lq", "equality_riccati.h"),
+    *equality_lq.KERNELS,
     *(("trajopt.solvers.ipm", name) for name in ("interior_point.h", "reflection.h", "centering.h", "newton.h")),
 )
 
@@ -55,6 +56,7 @@ class SystemData(ctypes.Structure):
         ("settings", SettingsData),
         *((name, ctypes.c_double) for name in ("shift", "last_shift", "alpha", "alpha_z", "slope", "mu_of_step")),
         ("reflected", ctypes.c_long),
+        ("abreast", ctypes.c_void_p),
     ]
 
 

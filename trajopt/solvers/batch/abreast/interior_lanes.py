@@ -21,6 +21,7 @@ from dynamics_backends.compiled.interface.libraries import (
     struct_of,
 )
 from dynamics_backends.protocol import Array
+from trajopt.lq import equality_lq
 from trajopt.problem.ocp import OCP
 from trajopt.solvers.batch.abreast.seats import STACK, Seats, TurnsData, how_many, with_seats
 from trajopt.solvers.batch.threads import Ran, run_groups
@@ -35,7 +36,7 @@ from trajopt.stage.compiled import builds
 from trajopt.stage.compiled.library import ABREAST, Library
 
 SEATS = 1
-"""Seats of a group for each lane: all are in step, since derivatives alone are found side by side."""
+"""Seats of a group for each lane: all are in step, since they wait for each other's derivatives when their Newton systems are done."""
 WORTH = 0.09
 """Share of an iteration that lanes must save: less is lost again, since the memory of several problems does not fit the cache."""
 ROUNDS = 8
@@ -50,7 +51,7 @@ _TURNS = [name for name, *_ in TurnsData._fields_]
 _Group = struct_of(
     "group_t",
     "seats count:l turn:l serve own busy_back:l busy_ahead:l all_back:l all_ahead:l parts part_count:l end_row:l end_count:l "
-    "end_exact:l end_values end_expand end_curve end_room room kept_for",
+    "end_exact:l end_values end_expand end_curve end_room room kept_for sweeps",
 )
 _PART = [name for name, *_ in PartData._fields_]
 _END = [f"end_{name}" for name in ("row", "count", "exact", "values", "expand", "curve")]
@@ -109,8 +110,10 @@ class Lanes:
             return made[-1]
 
         ran = run_groups(run, worker, self.groups, told)
-        busy, every = (sum(getattr(part.data, f"{what}_ahead") for part in made) for what in ("busy", "all"))
-        use = {"threads": self.groups, "seats": self.groups * self.seats, "expansions": busy / max(every, 1)}
+        use: dict[str, float] = {"threads": self.groups, "seats": self.groups * self.seats}
+        for name, of in (("expansions", "ahead"), ("sweeps", "back")):
+            busy, every = (sum(getattr(part.data, f"{what}_{of}") for part in made) for what in ("busy", "all"))
+            use |= {name: busy / every} if every else {}
         return ran, use
 
     def _abreast(self, ocp: OCP) -> list[Library]:
@@ -178,6 +181,7 @@ class _Part:
             setattr(d, name, getattr(first.data, name))
         d.parts, d.part_count = ctypes.addressof(self._parts), len(shared)
         d.room = d.end_room = address(self._room)
+        d.sweeps = code_of(bound(equality_lq.abreast(lanes.program.n, lanes.program.m), "elq_factor_abreast", "pi"))
         self.address = ctypes.addressof(d)
 
     @staticmethod

@@ -2,8 +2,10 @@
    interior_loop.h and seats.h.
 
    Where a solve asks for the derivatives of a phase at the end of a step, the seat waits.  They are found with a knot of several problems in the
-   lanes, one knot after the other, where that takes fewer vectors than one problem after the other with its knots in the lanes.  All else is
-   each problem's own, and nobody waits for it: values of trials, ends, the Newton system, measures and step rules.
+   lanes, one knot after the other, where that takes fewer vectors than one problem after the other with its knots in the lanes.  So do seats
+   for the sweeps of their Newton systems over knots without equations, which go side by side, and where these fail for the reflections of
+   their Hessians, one knot in each lane.  All else is each problem's own, and nobody waits for it: values of trials, ends, what stands before
+   and behind the sweeps, measures and step rules.
 
    A problem alone finds first derivatives, and second ones when it has taken the step; what the former leave behind for the latter would not
    fit the caches for several.  So these find second derivatives with the first ones, knot by knot, for the multipliers that the step leads
@@ -38,9 +40,10 @@ typedef struct {
     final_t end;
     void *room;
     const seat_t *kept_for;
+    void (*sweeps)(elq_lane *lanes, int least);
 } group_t;
 
-enum { STAGES = ABREAST }; /* STAGES + i: derivatives of phase i */
+enum { SWEEPS = ABREAST, REFLECTIONS, STAGES }; /* STAGES + i: derivatives of phase i */
 
 static solver_t *solver_of(const seat_t *seat) { return seat->own; }
 static group_t *group_of(const seat_t *seat) { return seat->turns->own; }
@@ -183,6 +186,88 @@ static void ask_end_curve(const end_t *s, const double *x, double sigma, const d
     ask(AT_ONCE, serve_end, &a);
 }
 
+/* -- Newton systems ------------------------------------------------------------------------------------------------------------------- */
+
+static long ask_sweep(const elq_matrices *p, const elq_factors *f, long first)
+{
+    elq_lane lane = {p, f, first, -1, -1};
+    ask(SWEEPS, NULL, &lane);
+    return lane.failed;
+}
+
+/* A sweep alone, from a knot on. */
+static long sweep(const elq_lane *lane, long first)
+{
+    elq_matrices own = *lane->p;
+    own.abreast = NULL;
+    return factor_from(&own, lane->f, first);
+}
+
+/* Knots that the first `count` lanes have swept over. */
+static void note_sweeps(use_t *use, const elq_lane *lanes, int count)
+{
+    long first = 0, last = lanes->first;
+    for (int l = 0; l < count; l++) {
+        const long end = lanes[l].failed < 0 ? lanes[l].left + 1 : lanes[l].failed;
+        use->busy[BACK] += lanes[l].first - end + 1;
+        if (lanes[l].first > first) first = lanes[l].first;
+        if (end < last) last = end;
+    }
+    use->all[BACK] += LANES * (first - last + 1);
+}
+
+/* Sweeps of up to LANES seats, which end where they fail: side by side, as long as most lanes go on, the last problem filling up the lanes;
+   what is left, alone. */
+static void serve_sweeps(group_t *g)
+{
+    seat_t *seats[LANES];
+    elq_lane lanes[LANES];
+    const int count = gather(&g->turns, SWEEPS, NULL, seats, 0), least = 3 * LANES / 4;
+    for (int l = 0; l < LANES; l++) {
+        lanes[l] = *(const elq_lane *)seats[l < count ? l : count - 1]->asked;
+        lanes[l].left = lanes[l].first;
+    }
+    if (count >= least) {
+        g->sweeps(lanes, least);
+        note_sweeps(&g->turns.use, lanes, count);
+    }
+    for (int l = 0; l < count; l++) {
+        if (lanes[l].left >= 0) lanes[l].failed = sweep(lanes + l, lanes[l].left);
+        ((elq_lane *)seats[l]->asked)->failed = lanes[l].failed;
+    }
+}
+
+typedef struct {
+    const ipm_condensed *of;
+    long N, first, end;
+} reflections_asked;
+
+static void ask_reflections(const ipm_condensed *c, long N, long first, long end)
+{
+    reflections_asked a = {c, N, first, end};
+    ask(REFLECTIONS, NULL, &a);
+}
+
+/* The knots of all seats that wait for that, one in each lane. */
+static void serve_reflections(group_t *g)
+{
+    seat_t *seats[LANES];
+    side_by_side_t *b = &side_by_side;
+    const int count = gather(&g->turns, REFLECTIONS, NULL, seats, 0);
+    int held = 0;
+    for (int i = 0; i < count; i++) {
+        const reflections_asked *a = seats[i]->asked;
+        for (long k = a->first; k < a->end; k++) {
+            b->lanes[held++] = (knot_t){a->of, a->N, k};
+            if (held < LANES && (i + 1 < count || k + 1 < a->end)) continue;
+            for (int l = held; l < LANES; l++) b->lanes[l] = b->lanes[held - 1];
+            reflect_lanes(b);
+            leave_lanes(b, 0, held);
+            held = 0;
+        }
+    }
+}
+
 /* -- turns --------------------------------------------------------------------------------------------------------------------------- */
 
 /* Vectors that the knots of one problem take. */
@@ -224,16 +309,23 @@ static void expand_abreast(group_t *g, const shared_part_t *part, seat_t **seats
 }
 
 /* Derivatives of a phase, of up to LANES seats that wait for them. */
-static void serve(turns_t *t, long kind)
+static void serve_stages(group_t *g, long kind)
 {
-    group_t *g = t->own;
     const shared_part_t *part = g->parts + kind - STAGES;
     const long knots = knots_of(part);
     seat_t *seats[LANES];
-    const int count = gather(t, kind, NULL, seats, 0);
+    const int count = gather(&g->turns, kind, NULL, seats, 0);
     g->kept_for = NULL;
     if (count * blocks_of(knots) > knots) expand_abreast(g, part, seats, count);
     else expand_alone(g, part, seats, count);
+}
+
+/* What Newton systems ask for first, behind which seats are in step again. */
+static void serve(turns_t *t, long kind)
+{
+    if (oldest(t, SWEEPS)) serve_sweeps(t->own);
+    else if (oldest(t, REFLECTIONS)) serve_reflections(t->own);
+    else serve_stages(t->own, kind);
 }
 
 /* -- a seat -------------------------------------------------------------------------------------------------------------------------- */
@@ -254,6 +346,7 @@ static void seat_solver(const group_t *g, const solver_t *own)
         part->room = part->curve_room = (void *)(g->parts + i);
     }
     w->program.parts = own->parts;
+    w->system->matrices->abreast = ask_sweep, w->system->abreast = ask_reflections;
     w->program.end = g->end;
     w->program.end.values = ask_end_values, w->program.end.expand = ask_end_expand, w->program.end.curve = ask_end_curve;
 }

@@ -3,7 +3,8 @@
 
 /* What the system is made of: the problem's structure, the condensed LQ problem, its factors and solution; residuals of rows and of fixed
    numbers of the state; room for ten times as many numbers as v; settings.  shift, last_shift: of H, now and the last that was not zero; reflected: knots whose Hessians changed
-   the sign of eigenvalues.  alpha, alpha_z, slope: of the last step; mu_of_step: its barrier parameter. */
+   the sign of eigenvalues.  alpha, alpha_z, slope: of the last step; mu_of_step: its barrier parameter.  abreast: NULL, or who reflects the Hessians
+   of the knots first .. end. */
 typedef struct {
     const ipm_structure *structure;
     ipm_condensed *condensed;
@@ -15,6 +16,7 @@ typedef struct {
     ipm_settings settings;
     double shift, last_shift, alpha, alpha_z, slope, mu_of_step;
     long reflected;
+    void (*abreast)(const ipm_condensed *c, long N, long first, long end);
 } ipm_system;
 
 /* Build the system at a point by its settings. */
@@ -25,41 +27,48 @@ EXPORT void ipm_build(ipm_system *o, const ipm_point *p, const ipm_multipliers *
     o->matrices->A = p->A, o->matrices->B = p->B;
 }
 
-/* Knots one before the other, `top` in the first lane: the blocks of their Hessians, and H, with the sizes of its eigenvalues. */
+/* A knot of a problem. */
 typedef struct {
-    long top;
+    const ipm_condensed *of;
+    long N, k;
+} knot_t;
+
+/* Knots in lanes: the blocks of their Hessians, and H, with the sizes of its eigenvalues. */
+typedef struct {
+    knot_t lanes[LANES];
     V blocks[3][W_ * W_], H[W_ * W_];
     double unused[W_ * W_];
     reflecting_t room;
 } side_by_side_t;
 
 static const double no_controls[M_ * W_];
+static const int block_sizes[3] = {N_ * N_, M_ * N_, M_ * M_};
 SCRATCH side_by_side_t side_by_side;
 
-/* Blocks of a knot: Q, S and R. */
-typedef struct {
-    double *at[3];
-} blocks_at_t;
-
-static blocks_at_t blocks_of_knot(const ipm_condensed *c, long k)
+/* Q, S or R of a knot; NULL for what the last one has not. */
+static double *block_of(const knot_t *knot, int i)
 {
-    return (blocks_at_t){{c->Q + k * N_ * N_, c->S + k * M_ * N_, c->R + k * M_ * M_}};
+    double *const blocks[3] = {knot->of->Q, knot->of->S, knot->of->R};
+    return i && knot->k == knot->N ? NULL : blocks[i] + knot->k * block_sizes[i];
 }
 
-static const int block_sizes[3] = {N_ * N_, M_ * N_, M_ * M_};
-
-/* The knots from k on backward, with the sizes of their eigenvalues. */
-static void reflect_before(side_by_side_t *b, const ipm_condensed *c, long N, long k)
+/* The Hessians of the knots in lanes with the sizes of their eigenvalues. */
+static void reflect_lanes(side_by_side_t *b)
 {
     V *Q = b->blocks[0], *S = b->blocks[1], *R = b->blocks[2];
-    b->top = k;
     for (int i = 0; i < 3; i++) {
         const double *from[LANES];
-        for (int l = 0; l < LANES; l++) from[l] = i && k - l == N ? no_controls : blocks_of_knot(c, k - l > 0 ? k - l : 0).at[i];
+        for (int l = 0; l < LANES; l++) {
+            const double *block = block_of(b->lanes + l, i);
+            from[l] = block ? block : no_controls;
+        }
         pack_rows(from, block_sizes[i], b->blocks[i]);
     }
-    if (k == N) /* in place of controls, eigenvalues that are not beyond the others */
-        for (int i = 0; i < M_; i++) R[i * (M_ + 1)][0] = largest(c->Q + N * N_ * N_, N_ * N_, 0.0);
+    for (int l = 0; l < LANES; l++) { /* in place of controls, eigenvalues that are not beyond the others */
+        if (b->lanes[l].k < b->lanes[l].N) continue;
+        const double most = largest(block_of(b->lanes + l, 0), N_ * N_, 0.0);
+        for (int i = 0; i < M_; i++) R[i * (M_ + 1)][l] = most;
+    }
     for (int i = 0; i < N_; i++) {
         for (int j = i; j < N_; j++) b->H[i * W_ + j] = Q[i * N_ + j];
         for (int j = 0; j < M_; j++) b->H[i * W_ + N_ + j] = S[j * N_ + i];
@@ -75,32 +84,32 @@ static void reflect_before(side_by_side_t *b, const ipm_condensed *c, long N, lo
         for (int j = 0; j < M_; j++) R[i * M_ + j] = UPPER(b->H, N_ + i, N_ + j);
 }
 
-/* Put the knots first .. last in their places. */
-static void leave_knots(side_by_side_t *b, const ipm_condensed *c, long N, long first, long last)
+/* Put the knots in the lanes first .. end in their places. */
+static void leave_lanes(side_by_side_t *b, long first, long end)
 {
     for (int i = 0; i < 3; i++) {
         double *to[LANES];
         for (int l = 0; l < LANES; l++) {
-            const long k = b->top - l;
-            to[l] = k < first || k > last || (i && k == N) ? b->unused : blocks_of_knot(c, k).at[i];
+            double *block = first <= l && l < end ? block_of(b->lanes + l, i) : NULL;
+            to[l] = block ? block : b->unused;
         }
         unpack_rows(b->blocks[i], block_sizes[i], to);
     }
 }
 
 /* The Hessians of the knots first .. end with the sizes of their eigenvalues, but for those that are not finite.  Lanes that these leave empty
-   hold the knots before, of which most will be asked for: they wait in b. */
-static void reflect_knots(ipm_system *o, side_by_side_t *b, long first, long end)
+   hold the knots before, of which most will be asked for: they wait in b, whose first lane holds the knot *top (-1: none waits). */
+static void reflect_knots(const ipm_condensed *c, long N, long first, long end, side_by_side_t *b, long *top)
 {
-    const ipm_condensed *c = o->condensed;
-    const long N = o->structure->N;
     for (long k = end - 1; k >= first;) {
-        if (k > b->top || k <= b->top - LANES) reflect_before(b, c, N, k);
-        const long last = b->top - LANES + 1 > first ? b->top - LANES + 1 : first;
-        leave_knots(b, c, N, last, k);
+        if (*top < k || k <= *top - LANES) {
+            for (int l = 0; l < LANES; l++) b->lanes[l] = (knot_t){c, N, k - l > 0 ? k - l : 0};
+            reflect_lanes(b), *top = k;
+        }
+        const long last = *top - LANES + 1 > first ? *top - LANES + 1 : first;
+        leave_lanes(b, *top - k, *top - last + 1);
         k = last - 1;
     }
-    o->reflected += end - first;
 }
 
 static long factored(ipm_system *o, double shift, double soft)
@@ -116,10 +125,12 @@ EXPORT long ipm_factor_damped(ipm_system *o, double damping, double soft) { retu
    the last such one, else, and in the last resort, by a shift of all.  0: nothing does that. */
 EXPORT int ipm_factor(ipm_system *o, int reflections)
 {
-    o->shift = 0.0, o->reflected = 0, side_by_side.top = -1;
-    long end = o->structure->N + 1, failed = factored(o, 0.0, 0.0);
+    o->shift = 0.0, o->reflected = 0;
+    long top = -1, end = o->structure->N + 1, failed = factored(o, 0.0, 0.0);
     while (reflections && failed >= 0 && failed < end) {
-        reflect_knots(o, &side_by_side, failed, end);
+        if (o->abreast) o->abreast(o->condensed, o->structure->N, failed, end);
+        else reflect_knots(o->condensed, o->structure->N, failed, end, &side_by_side, &top);
+        o->reflected += end - failed;
         const long behind = end - 1;
         end = failed, failed = factor_from(o->matrices, o->factors, behind);
     }
