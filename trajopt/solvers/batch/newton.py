@@ -101,7 +101,11 @@ def _in_lanes(
     lanes = NewtonLanes(members.batch[0], options, members.plain, members.exact, members.libraries or [])
     use, alone = lanes.run(members.rows, threads, told)
     share = alone / max(1, int(members.results["iterations"].sum()))
-    return {"how": "lanes", "lanes": {**use._asdict(), "alone": share}, "together": use.together}
+    return {"how": "lanes", "lanes": {**use.told, "alone": share}, "together": use.together} | _stopped(use)
+
+
+def _stopped(ran: Any) -> dict[str, Any]:
+    return {"stopped": True} if ran.stopped else {}
 
 
 def _whole(
@@ -121,7 +125,7 @@ def _whole(
     finally:
         for made in workers:
             made.close()
-    return {"how": shared.how, "lanes": lanes_at_work(shared.threads, members.plain.stages[:-1])}
+    return {"how": shared.how, "lanes": lanes_at_work(shared.threads, members.plain.stages[:-1])} | _stopped(shared)
 
 
 def _second_starts(

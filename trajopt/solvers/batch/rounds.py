@@ -30,6 +30,8 @@ from trajopt.solvers.shooting.augmented_lagrangian import End, Inner, Rounds, st
 from trajopt.solvers.shooting.penalized import Imposed, Place, active_at, augmented, imposed, places
 
 Told = Callable[[int], None]
+EXACT = 10.0
+"""Penalties above this multiple of a cost are not subtracted from their sum: digits would be lost."""
 Run = Callable[..., BatchSolution]
 """in_lanes or in_newton."""
 
@@ -187,7 +189,8 @@ def in_rounds(
 class _Outer:
     """The problems on their way: what they have come to, and which are not at their end.
 
-    parts: constraints of the problems that are pending. alone: those that single solves are to have.
+    parts: constraints of the problems that are pending. alone: those that single solves are to have. lost: whose costs are to be
+    found anew at the end. count: rounds.
     """
 
     def __init__(
@@ -199,11 +202,12 @@ class _Outer:
         self.xs, self.us = (np.array(np.broadcast_to(rows, (n, *rows.shape[1:]))) for rows in guess)
         self.K = np.zeros((n, ocp.horizon, ocp.nu, ocp.manifold.ndx)) if gains else None
         self.k = np.zeros((n, ocp.horizon, ocp.nu)) if gains else None
-        self.cost, self.times = np.full(n, np.nan), np.zeros(n)
+        self.cost, self.lost, self.times = np.full(n, np.nan), np.zeros(n, bool), np.zeros(n)
         self.measures = {name: np.full(n, np.nan) for name in MEASURES}  # of the last inner solves
         self.status: list[Status] = [verdicts.not_begun()] * n
         self.pending, self.alone = np.arange(n), list[int]()
         self.use: dict[str, Any] = {}  # of the first round, which has all problems
+        self.count = 0
 
     @property
     def ended(self) -> int:
@@ -215,12 +219,25 @@ class _Outer:
         own, ended = self.pending, self.ended
         rounds = [self.rounds[i] for i in own]
         inner = replace(self.options, gradient_tolerance=rounds[0].tolerance)
+        stopped, self.count = False, self.count + 1
+
+        def tell(_: int) -> None:
+            nonlocal stopped
+            assert told is not None
+            if stopped:
+                raise KeyboardInterrupt
+            try:
+                told(ended)
+            except KeyboardInterrupt:
+                stopped = True
+                raise
+
         found = run(
             AugmentedBatch(self.batch.subset(own.tolist()), self.parts),
             (self.xs[own], self.us[own]),
             inner,
             **common,
-            told=None if told is None else (lambda _: told(ended)),
+            told=None if told is None else tell,
             max_iterations=np.array([r.left for r in rounds]),
         )
         self._keep(own, found)
@@ -242,11 +259,12 @@ class _Outer:
                 ocp = self.batch.ocp if end is End.SOLVED else self.batch[int(i)]
                 self.status[i] = verdict(end, ocp, self.xs[i], self.us[i], read, self.rounds[i])
             self.cost[i] = found.cost[j] - penalties[j]
+            self.lost[i] = not penalties[j] <= EXACT * abs(self.cost[i])
         stays = np.flatnonzero(~ends)
         stiffer = [stiffened(part, own_, self.options) for part, own_ in zip(self.parts, grows, strict=True)]
         self.parts = [_rows(part, stays.tolist()) for part in stiffer]
         self.pending = own[stays]
-        if any(s.code is StatusCode.INTERRUPTED for s in found.status):
+        if stopped or found.meta.get("stopped") or any(s.code is StatusCode.INTERRUPTED for s in found.status):
             raise KeyboardInterrupt
         if told is not None:
             told(self.ended)
@@ -260,9 +278,9 @@ class _Outer:
             to[own[first]] = np.nan
         self.times[own] += found.meta["solve_times"]
         for name, of in self.measures.items():
-            of[own] = found.meta[f"{name}s"]
-        if self.K is not None and self.k is not None:
-            self.K[own], self.k[own] = found.K, found.k
+            of[own[begun]] = np.array(found.meta[f"{name}s"])[begun]
+        if self.K is not None and self.k is not None and found.K is not None and found.k is not None:
+            self.K[own[begun]], self.k[own[begun]] = found.K[begun], found.k[begun]
         self.use = self.use or {key: found.meta[key] for key in ("how", "lanes") if key in found.meta}
 
     def _multiplied(self, own: Array, found: BatchSolution) -> tuple[list[Array], Array, Array]:
@@ -279,7 +297,7 @@ class _Outer:
 
     def interrupt(self) -> None:
         """Leave those that are not at their end."""
-        for i in self.pending:
+        for i in (*self.pending, *self.alone):
             if self.rounds[i].iterations:
                 self.status[i] = verdicts.interrupted(self.rounds[i].iterations)
         self.pending, self.alone = self.pending[:0], []
@@ -287,8 +305,10 @@ class _Outer:
     def solution(self, began: float) -> BatchSolution:
         """What the problems have come to."""
         iterations = np.array([r.iterations for r in self.rounds])
-        meta = {**self.use, "rounds": 1 + max(r.count for r in self.rounds), "solve_times": self.times.tolist()}
-        violation = [r.violation if r.iterations else np.nan for r in self.rounds]
+        for i in np.flatnonzero(self.lost & np.isfinite(self.xs).all(axis=(1, 2))):
+            self.cost[i] = self.batch[int(i)].cost(self.xs[i], self.us[i])
+        meta = {**self.use, "rounds": self.count, "solve_times": self.times.tolist()}
+        violation = [r.violation if np.isfinite(r.violation) else np.nan for r in self.rounds]
         measures = self.measures | {"violation": np.maximum(self.measures["defect"], violation)}
         meta |= {f"{name}s": of.tolist() for name, of in measures.items()}
         meta["seconds"] = time.perf_counter() - began

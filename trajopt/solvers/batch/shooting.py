@@ -45,7 +45,8 @@ def in_lanes(
     seconds = time.perf_counter() - began
     status = tuple(_status(batch, i, members, _limited(options, int(limits[i]))) for i in range(n))
     r = members.results
-    meta = {"seconds": seconds, "solve_times": r["seconds"].tolist(), "lanes": use._asdict(), **measures_of(r)}
+    meta = {"seconds": seconds, "solve_times": r["seconds"].tolist(), "lanes": use.told, **measures_of(r)}
+    meta |= {"stopped": True} if use.stopped else {}
     for i in np.flatnonzero(r["code"] == ENDS["non_finite"]):  # which leaves the guess behind
         members.xs[i], members.us[i] = (rows[i if len(rows) == n else 0] for rows in guess)
         r["cost"][i] = np.nan

@@ -134,7 +134,7 @@ def solved_together(ocp: OCP, options: Any) -> bool:
 
 def _fits_rounds(ocp: OCP, options: Any) -> bool:
     """Whether the inner solves of a problem with constraints are solved together."""
-    if isinstance(options, IPMOptions) or not is_compiled(ocp):
+    if not is_compiled(ocp):
         return False
     from trajopt.solvers.batch.rounds import fits_rounds
 

@@ -128,9 +128,8 @@ def verdict(end: End, ocp: OCP, xs: Array, us: Array, inner: Inner, rounds: Roun
         distance = f"{violation} > {o.constraint_tolerance:.1e}"
         advice = "Raise max_outer_iterations or constraint_penalty, or start from a better guess."
         return nlp_verdicts.stopped(StatusCode.MAX_ITERATIONS, reason, distance, worst, advice)
-    if (
-        end is End.SATURATED
-    ):  # at the largest penalties a minimizer is a stationary point of the violation; others are not
+    if end is End.SATURATED:
+        # at the largest penalties a minimizer is a stationary point of the violation; others are not
         if inner.status.success:
             return nlp_verdicts.infeasible(rounds.iterations, worst)
         reason = f"The penalties reached max_constraint_penalty, and the inner solve ended in {inner.status.code}"

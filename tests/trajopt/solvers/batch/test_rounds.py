@@ -134,6 +134,36 @@ def test_ctrl_c_returns_what_is_finished(monkeypatch):
     assert all("best iterate so far" in found.messages[i] for i in left)
 
 
+@pytest.mark.parametrize("call", [0, 2, 5])
+@pytest.mark.parametrize("solver", ["slq", "ddp"])
+def test_ctrl_c_once_is_not_lost(solver, call):
+    """Whenever it comes, also when all inner solves of a round are through by then."""
+    ocp = swing(constrained=True)
+    values, guess = varied(ocp, n=6)
+    calls = []
+
+    def interrupt(done, total):
+        calls.append(done)
+        if len(calls) == call + 1:
+            raise KeyboardInterrupt
+
+    found = to.solve_batch(ocp, values, guess, {"max_iterations": 600}, interrupt, solver=solver, gains=True, threads=1)
+    assert len(calls) == call + 1 and {s.code for s in found.status} == {StatusCode.INTERRUPTED}
+    assert np.isfinite(found.cost).all() and np.abs(found.K).max(axis=(1, 2, 3)).min() > 0.0
+
+
+def test_costs_do_not_lose_digits_to_large_penalties():
+    ocp = swing(constrained=True)
+    values, guess = varied(ocp, size=0.02)
+    goals = np.tile(GOAL, (N, 1))
+    goals[::2, 0] = 3.0
+    batch, options = Batch(ocp, {**values, "reach.lower": goals, "reach.upper": goals}), {"max_iterations": 2000}
+    found = to.solve_batch(batch, guess=guess, options=options, solver="slq")
+    assert not found.success[::2].any() and found.success[1::2].all()
+    for i in range(N):
+        assert found.cost[i] == pytest.approx(batch[i].cost(found.xs[i], found.us[i]), rel=1e-11)
+
+
 def test_ctrl_c_at_once():
     def interrupt(done, total):
         raise KeyboardInterrupt

@@ -36,7 +36,7 @@ from trajopt.stage.compiled import builds
 from trajopt.stage.compiled.library import ABREAST, Library
 
 SEATS = 1
-"""Seats of a group for each lane: all are in step, since they wait for each other's derivatives when their Newton systems are done."""
+"""Seats of a group for each lane: all are in step, since they wait for each other's derivatives behind their Newton systems."""
 WORTH = 0.09
 """Share of an iteration that lanes must save: less is lost again, since the memory of several problems does not fit the cache."""
 ROUNDS = 8

@@ -32,12 +32,18 @@ TurnsData = struct_of("turns_t", "seats count:l turn:l serve own busy_back:l bus
 
 
 class Use(NamedTuple):
-    """How a batch was solved: threads, seats of all, and the share of lanes at work in sweeps and in roll-outs."""
+    """How a batch was solved: threads, seats of all, the share of lanes at work in sweeps and roll-outs; whether it was stopped."""
 
     threads: int
     seats: int
     sweeps: float
     rollouts: float
+    stopped: bool = False
+
+    @property
+    def told(self) -> dict[str, float]:
+        """What the meta of a batch tells of it."""
+        return {name: value for name, value in self._asdict().items() if name != "stopped"}
 
     @property
     def together(self) -> float:
@@ -105,11 +111,11 @@ def run_parts(
         return parts[-1]
 
     try:
-        run_groups(run, part, groups, told)
+        ran = run_groups(run, part, groups, told)
     finally:
         for made in parts:
             made.close()
-    return _used([made.group for made in parts], seats)
+    return _used([made.group for made in parts], seats)._replace(stopped=ran.stopped)
 
 
 def _used(turns: Sequence[Any], seats: int) -> Use:

@@ -158,7 +158,7 @@ static int reflect(V *restrict H, reflecting_t *restrict w)
         }
     const VI finite = unknown == 0.0, turned = finite & indefinite(H, w->Z);
     if (!any_lane(turned)) return 0;
-    const V scale = chosen(size_of_all > 0.0, 1.0 / size_of_all, ZERO);
+    const V scale = chosen(size_of_all > 1e-300, 1.0 / size_of_all, ZERO);
     for (int i = 0; i < W_; i++)
         for (int j = i; j < W_; j++) w->H[i * W_ + j] = chosen(finite, H[i * W_ + j] * scale, ZERO);
     tridiagonal(w);
