@@ -3,7 +3,7 @@
 
 SCRATCH struct {
     num A[N_ * N_], B[N_ * M_], Q[N_ * N_], S[M_ * N_], R[M_ * M_], P[2][N_ * N_], K[M_ * N_], G[M_ * M_], uu[M_ * M_], ux[M_ * N_];
-    double unused[N_ * N_ + M_ * N_];
+    double unused[(N_ + M_) * (N_ + M_)];
 } blocks;
 
 /* to <- rows of `width` numbers of each lane */
