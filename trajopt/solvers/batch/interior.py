@@ -21,9 +21,9 @@ from trajopt.problem.ocp import OCP
 from trajopt.results.status import Status
 from trajopt.solvers.batch.abreast.interior_lanes import Lanes
 from trajopt.solvers.batch.batch import Batch
+from trajopt.solvers.batch.problems.values import NOT_BEGUN, Rows
 from trajopt.solvers.batch.solution import BatchSolution
 from trajopt.solvers.batch.threads import lanes_at_work, run_on_threads, with_referred
-from trajopt.solvers.batch.values import NOT_BEGUN, Rows
 from trajopt.solvers.direct.program_parts import with_rows
 from trajopt.solvers.feedback import tracking_gains
 from trajopt.solvers.ipm import ends, ipm

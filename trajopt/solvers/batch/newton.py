@@ -22,10 +22,10 @@ from trajopt.results.solution import Solution
 from trajopt.results.status import Status, StatusCode
 from trajopt.solvers.batch.abreast.newton_lanes import NewtonLanes
 from trajopt.solvers.batch.batch import Batch
+from trajopt.solvers.batch.problems.values import NOT_BEGUN, Rows, measures_of
 from trajopt.solvers.batch.second_starts import firsts_of, with_seconds
 from trajopt.solvers.batch.solution import BatchSolution
 from trajopt.solvers.batch.threads import lanes_at_work, run_on_threads, with_referred
-from trajopt.solvers.batch.values import NOT_BEGUN, Rows, measures_of
 from trajopt.solvers.options import DDPOptions
 from trajopt.solvers.shooting import verdicts
 from trajopt.solvers.shooting.ddp import by_newton, ddp

@@ -13,9 +13,16 @@ from dynamics_backends.protocol import Array
 from trajopt.results.status import Status
 from trajopt.solvers.batch.abreast.shooting_lanes import Lanes
 from trajopt.solvers.batch.batch import Batch
+from trajopt.solvers.batch.problems.values import (
+    COST_CONVERGED,
+    ENDS,
+    NOT_BEGUN,
+    NOT_POSITIVE_DEFINITE,
+    Members,
+    measures_of,
+)
 from trajopt.solvers.batch.second_starts import firsts_of, with_seconds
 from trajopt.solvers.batch.solution import BatchSolution
-from trajopt.solvers.batch.values import COST_CONVERGED, ENDS, NOT_BEGUN, NOT_POSITIVE_DEFINITE, Members, measures_of
 from trajopt.solvers.options import SLQOptions
 from trajopt.solvers.shooting import verdicts
 from trajopt.solvers.shooting.restart import restarted

@@ -15,7 +15,7 @@ from trajopt.problem.ocp import OCP
 from trajopt.results.status import Status
 from trajopt.solvers.auto import attempts
 from trajopt.solvers.batch.batch import Batch
-from trajopt.solvers.batch.finite import flawed, marked
+from trajopt.solvers.batch.problems.finite import flawed, marked
 from trajopt.solvers.batch.solution import BatchSolution
 from trajopt.solvers.options import AutoOptions, IPMOptions, SLQOptions
 from trajopt.solvers.registry import attempt_options, chosen_options

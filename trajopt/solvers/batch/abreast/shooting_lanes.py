@@ -16,7 +16,7 @@ from trajopt.lq.compiled_lq import CompiledLQ, abreast
 from trajopt.problem.ocp import OCP
 from trajopt.results.status import NEAR, SOLVED
 from trajopt.solvers.batch.abreast.seats import Seats, TurnsData, Use, how_many, run_parts, with_seats
-from trajopt.solvers.batch.values import ENDS, RESULT, Members
+from trajopt.solvers.batch.problems.values import ENDS, RESULT, Members
 from trajopt.solvers.options import SLQOptions
 from trajopt.solvers.shooting.compiled.compiled_iteration import CompiledIteration, code_of, source
 from trajopt.solvers.shooting.compiled.iteration_memory import FinalData, PhaseData, SweepsData

@@ -1,0 +1,1 @@
+"""What the problems of a batch have in common, and the numbers in which they differ."""
