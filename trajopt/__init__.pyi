@@ -282,12 +282,12 @@ from trajopt.results.status import (
     Status as Status,
     StatusCode as StatusCode,
 )
-from trajopt.solvers.batch.batch import Batch as Batch
 from trajopt.solvers.batch.multi_start import (
     MultiStart as MultiStart,
     Optimum as Optimum,
     multi_start as multi_start,
 )
+from trajopt.solvers.batch.problems.batch import Batch as Batch
 from trajopt.solvers.batch.solution import BatchSolution as BatchSolution
 from trajopt.solvers.batch.solve_batch import solve_batch as solve_batch
 from trajopt.solvers.feedback import tracking_gains as tracking_gains

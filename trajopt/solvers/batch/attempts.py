@@ -19,7 +19,7 @@ from trajopt.problem.constraints import chosen_coordinates
 from trajopt.problem.ocp import OCP
 from trajopt.results.solution import Solution
 from trajopt.solvers.auto import Account, attempts, goes_on, has_only_bounds, start_of_next
-from trajopt.solvers.batch.batch import Batch
+from trajopt.solvers.batch.problems.batch import Batch
 from trajopt.solvers.batch.solution import MEASURES, BatchSolution
 from trajopt.solvers.options import AutoOptions
 from trajopt.solvers.registry import attempt_options

@@ -13,7 +13,7 @@ from trajopt.guesses.detours import detour
 from trajopt.guesses.guesses import Guess, Motion, as_guess, constant_guess
 from trajopt.problem.ocp import OCP
 from trajopt.results.solution import Solution
-from trajopt.solvers.batch.batch import Batch
+from trajopt.solvers.batch.problems.batch import Batch
 from trajopt.solvers.batch.solution import BatchSolution
 from trajopt.solvers.batch.solve_batch import Told, solve_batch
 

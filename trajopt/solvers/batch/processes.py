@@ -29,7 +29,7 @@ from dynamics_backends.protocol import Array
 from trajopt.guesses.guesses import Guess
 from trajopt.results.solution import Solution
 from trajopt.results.status import Status, StatusCode
-from trajopt.solvers.batch.batch import Batch
+from trajopt.solvers.batch.problems.batch import Batch
 from trajopt.solvers.batch.solution import BatchSolution
 from trajopt.solvers.registry import solve
 from trajopt.solvers.shooting import verdicts

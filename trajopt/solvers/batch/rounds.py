@@ -21,7 +21,7 @@ from trajopt.problem.expansion import residual_batch
 from trajopt.problem.ocp import OCP
 from trajopt.problem.terms import CostTerm
 from trajopt.results.status import Status, StatusCode
-from trajopt.solvers.batch.batch import Batch
+from trajopt.solvers.batch.problems.batch import Batch
 from trajopt.solvers.batch.solution import MEASURES, BatchSolution
 from trajopt.solvers.batch.threads import with_referred
 from trajopt.solvers.options import SLQOptions

@@ -12,7 +12,7 @@ import numpy as np
 from dynamics_backends.protocol import Array
 from trajopt.results.status import Status
 from trajopt.solvers.batch.abreast.shooting_lanes import Lanes
-from trajopt.solvers.batch.batch import Batch
+from trajopt.solvers.batch.problems.batch import Batch
 from trajopt.solvers.batch.problems.values import (
     COST_CONVERGED,
     ENDS,

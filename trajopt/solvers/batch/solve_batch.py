@@ -14,7 +14,7 @@ from trajopt.guesses.guesses import Guess, Motion, as_guess, constant_guess
 from trajopt.problem.ocp import OCP
 from trajopt.results.status import Status
 from trajopt.solvers.auto import attempts
-from trajopt.solvers.batch.batch import Batch
+from trajopt.solvers.batch.problems.batch import Batch
 from trajopt.solvers.batch.problems.finite import flawed, marked
 from trajopt.solvers.batch.solution import BatchSolution
 from trajopt.solvers.options import AutoOptions, IPMOptions, SLQOptions
@@ -43,11 +43,11 @@ def solve_batch(
 ) -> BatchSolution:
     """Solve many problems that differ in numbers only; each solution is that of :func:`trajopt.solve`.
 
-    ocp: the problem whose values change, or a :class:`~trajopt.solvers.batch.batch.Batch`, or problems one by one. batch: the
-    values, as in :class:`~trajopt.solvers.batch.batch.Batch`. guess: one for all, (n, N + 1, nx) and (n, N, nu), or one for each;
-    default each problem's x0 at every knot, and zero controls. options, solver: as in :func:`trajopt.solve`. callback: told how
-    many are done. gains: whether K and k are asked for. threads: default TRAJOPT_THREADS, else the number of processors. check:
-    look for mistakes in the first problem.
+    ocp: the problem whose values change, or a :class:`~trajopt.solvers.batch.problems.batch.Batch`, or problems one by one. batch:
+    the values, as a Batch has them. guess: one for all, (n, N + 1, nx) and (n, N, nu), or one for each; default each problem's x0
+    at every knot, and zero controls. options, solver: as in :func:`trajopt.solve`. callback: told how many are done. gains: whether
+    K and k are asked for. threads: default TRAJOPT_THREADS, else the number of processors. check: look for mistakes in the first
+    problem.
 
     SLQ and its relatives (slq, ilqr, gnms, fddp) solve compiled problems without constraints in lanes, and so does DDP: one
     problem in each lane of the vector unit, groups of lanes on threads, nothing of Python inside. Their time_limit counts what a

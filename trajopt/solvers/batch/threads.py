@@ -11,7 +11,7 @@ import numpy as np
 
 from dynamics_backends.compiled.interface.libraries import default_threads
 from dynamics_backends.protocol import Array
-from trajopt.solvers.batch.batch import Batch
+from trajopt.solvers.batch.problems.batch import Batch
 from trajopt.solvers.batch.processes import in_processes
 from trajopt.solvers.batch.solution import MEASURES, BatchSolution
 

@@ -11,7 +11,7 @@ import numpy as np
 from dynamics_backends.protocol import Array
 from trajopt.problem.ocp import OCP
 from trajopt.results.status import Status, StatusCode
-from trajopt.solvers.batch.batch import DYNAMICS, Batch
+from trajopt.solvers.batch.problems.batch import DYNAMICS, Batch
 from trajopt.solvers.batch.solution import BatchSolution
 from trajopt.validation.finiteness import explained
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from dynamics_backends.compiled.interface.libraries import address
 from dynamics_backends.protocol import Array
-from trajopt.solvers.batch.batch import Batch
+from trajopt.solvers.batch.problems.batch import Batch
 from trajopt.solvers.batch.solution import MEASURES
 from trajopt.solvers.shooting.compiled.compiled_iteration import CompiledIteration
 from trajopt.stage.compiled.compiled_end import CompiledEnd
