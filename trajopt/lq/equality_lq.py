@@ -10,9 +10,11 @@ full pivoting:
 
     T [H B  H A; D  C] = [E  X; 0  H'; 0  0]
 
-E holds a unit matrix on the controls that have a pivot: du = Y dx + Z w + y with free controls w.  Quu is asked to be positive
-definite on these alone, which is to ask for a positive definite reduced Hessian.  H' goes to the knot before; rows of zeros depend
-on others, and say by their right-hand sides whether they contradict them.  Multipliers come back through T' on the way forth.
+E holds a unit matrix on the controls that have a pivot, and zeros as the rows of the others, which makes it square: with free
+controls w, du = -X dx - t + (1 - E) w.  Quu is asked to be positive definite on these alone, which is to ask for a positive
+definite reduced Hessian: Cholesky's factor is that of (1 - E)'Quu (1 - E), and of one on the controls that have a pivot.  H' goes
+to the knot before; rows of zeros depend on others, and say by their right-hand sides whether they contradict them.  Multipliers
+come back through T' on the way forth.
 
 ``soft`` dynamics give way, A dx + B du + d - dx_next = s lambda: the next value function is seen through P (1 + s P)^-1.
 """
@@ -32,12 +34,12 @@ import numpy as np
 from dynamics_backends.compiled.interface.libraries import address, aligned, bound, load, struct_of, template
 from dynamics_backends.protocol import Array
 
-KERNELS = tuple(("trajopt.lq", name) for name in ("equality_types.h", "free_knot.h", "equality_riccati.h"))
+KERNELS = tuple(("trajopt.lq", name) for name in ("equality_types.h", "equality_knot.h", "equality_riccati.h"))
 """The recursion, behind the products of small matrices."""
 _LINE = 8  # doubles of a line of the cache
 _Matrices = struct_of("elq_matrices", "A B Q S R C D row N:l shift:d soft:d abreast")
 _Vectors = struct_of("elq_vectors", "d q r e")
-_Factors = struct_of("elq_factors", "knots T F most:l")
+_Factors = struct_of("elq_factors", "knots turned F most:l")
 _Step = struct_of("elq_step", "dx du lambda y room")
 
 
@@ -67,7 +69,7 @@ def source(ndx: int, nu: int) -> str:
 def abreast(ndx: int, nu: int) -> ctypes.CDLL:
     """The sweep with one problem in each lane: kernels/equality_abreast.h."""
     lanes = [template(f"lanes/{name}.h") for name in ("prelude", "rows")]
-    kernels = [("trajopt.lq", name) for name in ("equality_types.h", "free_knot.h", "equality_abreast.h")]
+    kernels = [("trajopt.lq", name) for name in ("equality_types.h", "equality_knot.h", "equality_abreast.h")]
     return load("\n".join([*lanes, "#define ABREAST", kernel_source(ndx, nu, kernels)]))
 
 
@@ -98,8 +100,15 @@ class EqualityLQ:
         most = n + own if rows else 0
         of_matrices = [(N, n, n), (N, n, m), (N + 1, n, n), (N, m, n), (N, m, m), (rows, n), (rows, m)]
         of_vectors = [(N, n), (N + 1, n), (N, m), (rows,)]
-        of_step = [(N + 1, n), (N, m), (N, n), (rows,), ((N + 1) * (2 * m + most),)]
-        arrays, at = allotted([*of_matrices, *of_vectors, *of_step, ((N + 1) * most * (most + m + n),)])
+        of_step = [(N + 1, n), (N, m), (N, n), (rows,), ((N + 1) * (3 * m + most),)]
+        arrays, at = allotted(
+            [
+                *of_matrices,
+                *of_vectors,
+                *of_step,
+                ((N + 1) * ((m + most) * most + m * (m + n) + most * n if most else 0),),
+            ]
+        )
         self.A, self.B, self.Q, self.S, self.R, self.C, self.D, *rest = arrays
         self.d, self.q, self.r, self.e, self.dx, self.du, self.lam, self.y, self._room, self._turned = rest
         self.row = np.zeros(N + 2, np.dtype(ctypes.c_long))
@@ -149,6 +158,6 @@ class EqualityLQ:
 def _knot_type(n: int, m: int) -> Any:
     """elq_knot."""
     numbers = [("P", n * n), ("K", m * n), ("ux", m * n), ("uu", m * m), ("G", m * m)]
-    counts = [("rows", 1), ("pivots", 1), ("kept", 1), ("order", m)]
+    counts = [("rows", 1), ("pivots", 1), ("kept", 1)]
     fields: list[Any] = [(name, "f8", (size,)) for name, size in numbers]
     return np.dtype([*fields, *((name, ctypes.c_long, (size,)) for name, size in counts)])

@@ -54,7 +54,7 @@ def solve_batch(
     problem's whole group takes. DDP of few problems, and the interior point (ipm), run whole solves in C, one problem after the
     other on each thread, with the knots of a problem in the lanes; what asks for more (no step length is accepted, numbers are not
     finite) is solved once more as alone, which ``meta["referred"]`` tells. Where knots would leave lanes empty, and derivatives
-    take most of the time, the interior point finds these, and sweeps over knots without equations, in lanes that hold problems.
+    take most of the time, the interior point finds these, and makes its sweeps, in lanes that hold problems.
     Constraints with SLQ's family and DDP: the inner solves of the augmented Lagrangian in lanes, round by round
     (:mod:`trajopt.solvers.batch.rounds`). The default, "auto", takes one attempt after the other for all problems that are left
     (:mod:`trajopt.solvers.batch.attempts`). Other solvers, and constraints with slq and a time_limit, are solved one by one, in

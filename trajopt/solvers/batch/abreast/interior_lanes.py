@@ -156,7 +156,8 @@ class _Seat:
         blocks: list[Any] = [*(p.v for p in points), *(s.z.lam for s in steps), system.lq.A, system.rows]
         self.bytes = sum(b.base.nbytes for b in blocks) + system.lq.knots.nbytes
         n, most = program.n + program.m, int(np.diff(program.row).max())
-        self.stack = STACK + 8 * (8 * (n + 8) ** 2 + 4 * (most + program.n) * n)
+        most += program.n
+        self.stack = STACK + 8 * (4 * n * n + most * (most + 2 * n))  # of a step back with its equations
 
 
 class _Part:

@@ -3,8 +3,8 @@
 
    Where a solve asks for the derivatives of a phase at the end of a step, the seat waits.  They are found with a knot of several problems in the
    lanes, one knot after the other, where that takes fewer vectors than one problem after the other with its knots in the lanes.  So do seats
-   for the sweeps of their Newton systems over knots without equations, which go side by side, and where these fail for the reflections of
-   their Hessians, one knot in each lane.  All else is each problem's own, and nobody waits for it: values of trials, ends, what stands before
+   for the sweeps of their Newton systems, which go side by side, and where these fail for the reflections of their Hessians, one knot in each
+   lane.  All else is each problem's own, and nobody waits for it: values of trials, ends, what stands before
    and behind the sweeps, measures and step rules.
 
    A problem alone finds first derivatives, and second ones when it has taken the step; what the former leave behind for the latter would not
