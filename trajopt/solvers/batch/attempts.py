@@ -50,7 +50,7 @@ def in_attempts(
     began, n = time.perf_counter(), len(batch)
     xs, us = (np.array(np.broadcast_to(rows, (n, *rows.shape[1:]))) for rows in guess)
     accounts, pending = [Account() for _ in range(n)], list(range(n))
-    whole: BatchSolution | None = None
+    whole, stopped = None, False
     for attempt in plan:
         own = batch.subset(pending)
         tell = _behind(told, n - len(pending))
@@ -72,12 +72,13 @@ def in_attempts(
                 left.append(i)
                 given = Guess(*(rows[i if len(rows) == n else 0] for rows in guess))
                 xs[i], us[i] = start_of_next(solution, given)
-        pending = left
-        if not pending or "interrupted" in {str(s.code) for s in found.status}:
+        pending, stopped = left, found.stopped
+        if not pending or stopped:
             break
     assert whole is not None
     solutions = [account.solution(partial(batch.__getitem__, i)) for i, account in enumerate(accounts)]
-    return _told(whole, solutions, accounts, time.perf_counter() - began)
+    found = _told(whole, solutions, accounts, time.perf_counter() - began)
+    return replace(found, meta={**found.meta, "stopped": True}) if stopped else found
 
 
 def _alike(batch: Batch) -> bool:

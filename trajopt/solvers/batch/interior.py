@@ -72,6 +72,7 @@ def in_interior(
     status = tuple(members.status(i, options) for i in range(len(batch)))
     measures = {"gradients": r["gradient"], "kkts": r["error"], "violations": r["violation"]}
     meta = {**how, "solve_times": r["seconds"].tolist(), **{name: of.tolist() for name, of in measures.items()}}
+    meta |= {"stopped": True} if stopped else {}
     arrays = members.xs, us, r["cost"].copy(), r["iterations"].copy()
     found = BatchSolution(*arrays, status, batch.times(), meta=meta)
     if gains:

@@ -20,7 +20,7 @@ from trajopt.problem.constraints import Constraint
 from trajopt.problem.expansion import residual_batch
 from trajopt.problem.ocp import OCP
 from trajopt.problem.terms import CostTerm
-from trajopt.results.status import Status, StatusCode
+from trajopt.results.status import Status
 from trajopt.solvers.batch.problems.batch import Batch
 from trajopt.solvers.batch.solution import MEASURES, BatchSolution
 from trajopt.solvers.batch.threads import with_referred
@@ -264,7 +264,7 @@ class _Outer:
         stiffer = [stiffened(part, own_, self.options) for part, own_ in zip(self.parts, grows, strict=True)]
         self.parts = [_rows(part, stays.tolist()) for part in stiffer]
         self.pending = own[stays]
-        if stopped or found.meta.get("stopped") or any(s.code is StatusCode.INTERRUPTED for s in found.status):
+        if stopped or found.stopped:
             raise KeyboardInterrupt
         if told is not None:
             told(self.ended)
@@ -301,6 +301,7 @@ class _Outer:
             if self.rounds[i].iterations:
                 self.status[i] = verdicts.interrupted(self.rounds[i].iterations)
         self.pending, self.alone = self.pending[:0], []
+        self.use["stopped"] = True
 
     def solution(self, began: float) -> BatchSolution:
         """What the problems have come to."""

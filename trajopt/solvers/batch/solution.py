@@ -13,7 +13,7 @@ import numpy as np
 from dynamics_backends.protocol import Array
 from dynamics_backends.rigid_body.model.model import Model
 from trajopt.results.solution import Solution
-from trajopt.results.status import Status
+from trajopt.results.status import Status, StatusCode
 
 MEASURES = ("gradient", "defect", "kkt", "violation")
 """What is told of the end of each problem: ``meta["gradients"]`` and so on."""
@@ -30,8 +30,8 @@ class BatchSolution:
     solved in lanes its share of the time of all that stood beside it; "gradients", "kkts", "violations" (n,), the largest gradient,
     scaled measure and violation of gaps and constraints at the end of each, and but for the interior point "defects" (n,), the
     largest gap, NaN of those that were solved as alone; "rounds" of inner solves where these have constraints; "attempts", those of
-    "auto" by problem; "clocks" (n, N + 1), the times [s] of the motions, where states tell how long phases last. model: of the
-    robot, if there is one.
+    "auto" by problem; "stopped", True where Ctrl-C ended the batch; "clocks" (n, N + 1), the times [s] of the motions,
+    where states tell how long phases last. model: of the robot, if there is one.
     """
 
     xs: Array
@@ -52,6 +52,11 @@ class BatchSolution:
     def success(self) -> Array:
         """(n,) whether each was solved."""
         return np.array([s.success for s in self.status])
+
+    @property
+    def stopped(self) -> bool:
+        """Whether Ctrl-C ended the batch, be it that all that were begun have come to their end."""
+        return bool(self.meta.get("stopped")) or any(s.code is StatusCode.INTERRUPTED for s in self.status)
 
     @property
     def messages(self) -> list[str]:

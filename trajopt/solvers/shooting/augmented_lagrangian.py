@@ -23,6 +23,7 @@ from trajopt.results.solution import Solution
 from trajopt.results.status import Status, StatusCode
 from trajopt.solvers.nlp import nlp_verdicts
 from trajopt.solvers.options import SLQOptions
+from trajopt.solvers.shooting import verdicts
 from trajopt.solvers.shooting.penalized import Imposed, augmented, imposed, key_of, named, values, worst_violation
 
 GROWTH, SUFFICIENT = 10.0, 0.25
@@ -233,7 +234,10 @@ class _Solve:
         }
         if self.records and status.code is not StatusCode.INTERRUPTED:  # of the point returned, without penalties
             last = replace(self.records[-1], cost=cost, merit=cost, constraint_violation=self.rounds.violation)
-            self._tell(replace(last, iterate=lambda: (np.array(solution.xs), np.array(solution.us))))
+            try:
+                self._tell(replace(last, iterate=lambda: (np.array(solution.xs), np.array(solution.us))))
+            except KeyboardInterrupt:
+                status = verdicts.interrupted(self.rounds.iterations)
         return replace(
             solution,
             status=status,

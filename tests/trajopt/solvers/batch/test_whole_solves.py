@@ -174,6 +174,19 @@ def test_the_default_tries_again_what_is_not_solved():
     assert not found.success.all()
 
 
+def test_ctrl_c_when_all_solves_of_an_attempt_are_through_ends_the_default():
+    ocp = swing(constrained=False, horizon=24)
+    values, guess = varied(ocp, size=0.8)
+
+    def interrupt(done, total):
+        if done == total:
+            raise KeyboardInterrupt
+
+    found = to.solve_batch(Batch(ocp, values), guess=guess, options={"max_iterations": 5}, callback=interrupt)
+    assert found.stopped and not found.success.all() and np.isfinite(found.cost).all()
+    assert [len(solution.meta["attempts"]) for solution in found] == [1] * N
+
+
 def test_the_default_keeps_limits_that_solutions_without_them_break():
     """In some problems of the batch the speed binds."""
     ocp = swing(constrained=False)

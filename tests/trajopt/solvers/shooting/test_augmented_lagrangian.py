@@ -187,6 +187,18 @@ def test_limits_and_interrupts_end_the_outer_loop():
     assert np.isfinite(s.cost)
 
 
+def test_an_interrupt_at_the_last_record_leaves_the_solution():
+    records = len(solve(mass()).history)
+
+    def at_the_end(record):
+        if record.iteration == records - 1:
+            raise KeyboardInterrupt
+
+    s = solve(mass(), callback=at_the_end)
+    assert s.status.code == StatusCode.INTERRUPTED and len(s.history) == records
+    assert s.history[-1].constraint_violation <= 1e-3
+
+
 def test_the_last_record_is_of_the_point_returned():
     s = solve(mass())
     assert s.history[-1].cost == s.cost
