@@ -78,26 +78,24 @@ def digest(*values: Any) -> str:
 class Likeness:
     """Whether two objects have the same content, as far as generated code goes: called with one and another.
 
-    An object whose content cannot be told is like itself only.  What was written of the first of two is kept for the next call.
+    An object whose content cannot be told is like itself only.  What was written of objects is kept for the next calls, between
+    which they may not change.
     """
 
     def __init__(self) -> None:
-        self._written: dict[int, tuple[Any, bytes | None]] = {}
+        self._writer = _Writer()
 
     def __call__(self, one: Any, other: Any) -> bool:
         if one is other:
             return True
-        if id(one) not in self._written:
-            self._written[id(one)] = one, _content(one)
-        content = self._written[id(one)][1]
-        return content is not None and content == _content(other)
+        content = self._content(one)
+        return content is not None and content == self._content(other)
 
-
-def _content(thing: Any) -> bytes | None:
-    try:
-        return _Writer().written(thing)
-    except Unknown:
-        return None
+    def _content(self, thing: Any) -> bytes | None:
+        try:
+            return self._writer.written(thing)
+        except Unknown:
+            return None
 
 
 def _within(module: str | None, packages: tuple[str, ...]) -> bool:
