@@ -162,6 +162,8 @@ def together(
             name, chosen = chosen_options(solver, options)
             ocps = [p.ocp for _, p in members]
             batch = solve_batch(ocps, None, guesses, chosen, solver=name, gains=gains, threads=1, check=False)
+            if batch.stopped:
+                raise KeyboardInterrupt
             share = batch.meta["seconds"] / len(batch)
             solutions = [replace(found, meta={**found.meta, "solve_time": share}) for found in batch]
     for (row, problem), solution in zip(members, solutions, strict=True):

@@ -19,6 +19,7 @@ from trajopt.problem.constraints import chosen_coordinates
 from trajopt.problem.ocp import OCP
 from trajopt.results.solution import Solution
 from trajopt.solvers.auto import Account, attempts, goes_on, has_only_bounds, start_of_next
+from trajopt.solvers.batch.interrupts import interrupted
 from trajopt.solvers.batch.problems.batch import Batch
 from trajopt.solvers.batch.solution import MEASURES, BatchSolution
 from trajopt.solvers.options import AutoOptions
@@ -55,13 +56,14 @@ def in_attempts(
         own = batch.subset(pending)
         tell = _behind(told, n - len(pending))
         starts = xs[pending], us[pending]
-        found = run(
-            own.unconstrained() if attempt.relaxed else own,
-            starts,
-            attempt.solver,
-            attempt_options(attempt, options),
-            tell,
-        )
+        limits = own.unconstrained() if attempt.relaxed else own
+        try:
+            found = run(limits, starts, attempt.solver, attempt_options(attempt, options), tell)
+        except (Exception, KeyboardInterrupt) as error:  # a compiler that is interrupted, too, raises another one
+            if whole is None or not (interrupted() or isinstance(error, KeyboardInterrupt)):
+                raise
+            stopped = True
+            break
         left: list[int] = []
         whole = found if whole is None else whole
         for i, solution in zip(pending, found, strict=True):
@@ -72,7 +74,7 @@ def in_attempts(
                 left.append(i)
                 given = Guess(*(rows[i if len(rows) == n else 0] for rows in guess))
                 xs[i], us[i] = start_of_next(solution, given)
-        pending, stopped = left, found.stopped
+        pending, stopped = left, found.stopped or interrupted()
         if not pending or stopped:
             break
     assert whole is not None

@@ -29,6 +29,7 @@ from dynamics_backends.protocol import Array
 from trajopt.guesses.guesses import Guess
 from trajopt.results.solution import Solution
 from trajopt.results.status import Status, StatusCode
+from trajopt.solvers.batch.interrupts import raising
 from trajopt.solvers.batch.problems.batch import Batch
 from trajopt.solvers.batch.solution import BatchSolution
 from trajopt.solvers.registry import solve
@@ -85,7 +86,7 @@ def in_processes(
     found: dict[int, Solution | Status] = {}
     tell = told or (lambda done: None)
     how = "one after the other"
-    try:
+    with suppress(KeyboardInterrupt), raising():
         for i, solution in _in_turn(work, range(n)):
             found[i] = solution
             tell(len(found))
@@ -104,8 +105,6 @@ def in_processes(
         for i, solution in _in_turn(work, rest) if pool is None else pool.solved(rest):
             found[i] = solution
             tell(len(found))
-    except KeyboardInterrupt:
-        pass
     if work.error is not None and not any(isinstance(s, Solution) for s in found.values()) and len(found) == n:
         raise work.error
     meta = {"seconds": time.perf_counter() - began, "how": how}

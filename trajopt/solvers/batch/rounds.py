@@ -21,6 +21,7 @@ from trajopt.problem.expansion import residual_batch
 from trajopt.problem.ocp import OCP
 from trajopt.problem.terms import CostTerm
 from trajopt.results.status import Status
+from trajopt.solvers.batch.interrupts import interrupted
 from trajopt.solvers.batch.problems.batch import Batch
 from trajopt.solvers.batch.solution import MEASURES, BatchSolution
 from trajopt.solvers.batch.threads import with_referred
@@ -264,7 +265,7 @@ class _Outer:
         stiffer = [stiffened(part, own_, self.options) for part, own_ in zip(self.parts, grows, strict=True)]
         self.parts = [_rows(part, stays.tolist()) for part in stiffer]
         self.pending = own[stays]
-        if stopped or found.stopped:
+        if stopped or found.stopped or interrupted():
             raise KeyboardInterrupt
         if told is not None:
             told(self.ended)

@@ -14,6 +14,7 @@ from trajopt.guesses.guesses import Guess, Motion, as_guess, constant_guess
 from trajopt.problem.ocp import OCP
 from trajopt.results.status import Status
 from trajopt.solvers.auto import attempts
+from trajopt.solvers.batch.interrupts import interrupted, noted
 from trajopt.solvers.batch.problems.batch import Batch
 from trajopt.solvers.batch.problems.finite import flawed, marked
 from trajopt.solvers.batch.solution import BatchSolution
@@ -59,7 +60,8 @@ def solve_batch(
     (:mod:`trajopt.solvers.batch.rounds`). The default, "auto", takes one attempt after the other for all problems that are left
     (:mod:`trajopt.solvers.batch.attempts`). Other solvers, and constraints with slq and a time_limit, are solved one by one, in
     processes where that is worth it; ``meta["how"]`` tells. A problem that fails, or whose values are no numbers, has a status that
-    says so, and stops nobody else; Ctrl-C returns what is finished, the others are "interrupted".
+    says so, and stops nobody else; Ctrl-C returns what is finished, the others are "interrupted",
+    and ``found.stopped`` says so. Before the first problem is begun, and where it comes twice, it raises KeyboardInterrupt.
 
     Raises ValueError for values that do not fit, for problems of different structures and for what is wrong with the first problem
     (the first whose values are numbers), UnknownName for a value that nothing has.
@@ -80,12 +82,14 @@ def solve_batch(
     if check:
         _check_first(problems, guesses, flaws)
     told = None if callback is None else (lambda done: callback(done, len(problems)))
-    with starting("compiled"):
-        found = _solved(problems, guesses, name, chosen, told, gains=gains, threads=threads)
-    meta = {**found.meta, "problem": problems.ocp.name, "solver": name, "options": asdict(chosen)}
-    if problems.ocp.in_scaled_time:
-        meta["clocks"] = np.stack([problems[i].times_of(xs) for i, xs in enumerate(found.xs)])
-    return marked(problems, replace(found, meta=meta, model=problems.ocp.model), flaws)
+    with noted():
+        with starting("compiled"):
+            found = _solved(problems, guesses, name, chosen, told, gains=gains, threads=threads)
+        meta = {**found.meta, "problem": problems.ocp.name, "solver": name, "options": asdict(chosen)}
+        if problems.ocp.in_scaled_time:
+            meta["clocks"] = np.stack([problems[i].times_of(xs) for i, xs in enumerate(found.xs)])
+        whole = marked(problems, replace(found, meta=meta, model=problems.ocp.model), flaws)
+        return replace(whole, meta={**whole.meta, "stopped": True}) if interrupted() else whole
 
 
 def _solved(

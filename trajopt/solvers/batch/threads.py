@@ -11,6 +11,7 @@ import numpy as np
 
 from dynamics_backends.compiled.interface.libraries import default_threads
 from dynamics_backends.protocol import Array
+from trajopt.solvers.batch.interrupts import interrupted, running
 from trajopt.solvers.batch.problems.batch import Batch
 from trajopt.solvers.batch.processes import in_processes
 from trajopt.solvers.batch.solution import MEASURES, BatchSolution
@@ -53,9 +54,18 @@ def run_groups(run: Callable[[int], None], worker: Callable[[Array], Any], group
     """
     shared = np.zeros(3, np.int64)
     workers = [worker(shared) for _ in range(groups)]
-    with ThreadPoolExecutor(groups, thread_name_prefix="batch") as pool:
-        wait_for([pool.submit(run, w.address) for w in workers], shared, told)
+    with running(), ThreadPoolExecutor(groups, thread_name_prefix="batch") as pool:
+        try:
+            wait_for([pool.submit(_run, run, w, worker) for w in workers], shared, told)
+        except BaseException:
+            shared[2] = 1
+            raise
     return Ran(groups, bool(shared[2]))
+
+
+def _run(run: Callable[[int], None], worker: Any, kept: Any) -> None:
+    """A function of C on a worker; kept: what it writes to must live as long as it runs."""
+    run(worker.address)
 
 
 def wait_for(futures: list[Any], shared: Array, told: Told) -> None:
@@ -63,6 +73,8 @@ def wait_for(futures: list[Any], shared: Array, told: Told) -> None:
     while True:
         try:
             unfinished = wait(futures, timeout=POLL).not_done
+            if interrupted():
+                shared[2] = 1
             if told is not None and not shared[2]:
                 told(int(shared[1]))
             if not unfinished:

@@ -135,6 +135,21 @@ def test_a_phase_that_is_not_compiled_leaves_the_batch_to_single_solves(solver, 
         np.testing.assert_allclose(found.xs[i], single.xs, atol=1e-8)
 
 
+@pytest.mark.parametrize("side", ["u_lower", "u_upper"])
+@pytest.mark.parametrize("solver", ["ipm", "ddp", "slq"])
+def test_one_side_of_the_limits_may_vary_alone(solver, side):
+    """Also of a problem that has no limits."""
+    limited, free = swing(constrained=solver == "ipm"), swing(constrained=False)
+    values, guess = varied(limited)
+    sign = 1.0 if side == "u_upper" else -1.0
+    limits = {side: sign * np.geomspace(1.0, 40.0, N)[:, None] * np.ones(2)}
+    found = to.solve_batch(Batch(limited, {**values, **limits}), guess=guess, solver=solver)
+    check_each(found, Batch(limited, {**values, **limits}), guess, None, solver, atol=1e-6, rel=1e-8)
+    assert len(np.unique(found.cost.round(6))) == N
+    found = to.solve_batch(Batch(free, {**values, **limits}), guess=guess, solver=solver)
+    check_each(found, Batch(free, {**values, **limits}), guess, None, solver, atol=1e-6, rel=1e-8)
+
+
 # -- the default solver --------------------------------------------------------------------------------------------------
 
 

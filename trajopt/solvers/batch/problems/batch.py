@@ -147,7 +147,7 @@ class Batch:
         return self._each(lambda ocp: ocp.x0, "x0")
 
     def bounds(self) -> tuple[Array, Array] | None:
-        """Bounds on the controls, each (n or 1, N, nu), or None."""
+        """Bounds on the controls, both (n, N, nu) or both (1, N, nu), or None."""
         ocp, shape = self.ocp, (self.ocp.horizon, self.ocp.nu)
         if self.members is None and not self.fields.keys() & set(FIELDS[1:]):
             return None if ocp.control_bounds is None else (ocp.control_bounds[0][None], ocp.control_bounds[1][None])
@@ -158,11 +158,14 @@ class Batch:
                 rows = self.fields.get(name, np.full((1, ocp.nu), absent) if own is None else own[None])
                 rows = rows[:, None] if rows.ndim == 2 else rows
                 found.append(np.broadcast_to(rows, (len(rows), *shape)))
-            return found[0], found[1]
+            count = max(map(len, found))
+            lower, upper = (np.broadcast_to(rows, (count, *shape)) for rows in found)
+            return lower, upper
         if ocp.control_bounds is None:
             return None
-        both = [m.control_bounds for m in self.members]
-        return tuple(_stacked([b[i] for b in both]) for i in (0, 1))  # type: ignore[index,return-value]
+        both = [np.array(m.control_bounds) for m in self.members]
+        lower, upper = np.moveaxis(_stacked(both), 1, 0)
+        return lower, upper
 
     def times(self) -> Array:
         """(n or 1, N + 1)."""

@@ -1,0 +1,134 @@
+"""Ctrl-C, as a signal, at any point of a batch: what is finished is returned, and nothing that threads write to is lost."""
+
+import signal
+import threading
+
+import numpy as np
+import pytest
+from batch_cases import N, swing, varied
+
+import trajopt as to
+from trajopt import Batch, StatusCode
+from trajopt.solvers.batch import attempts, interior, newton, processes, shooting
+from trajopt.solvers.batch.interrupts import interrupted, noted, raising, running
+
+pytestmark = pytest.mark.needs_compiler
+SOLVERS = {"slq": shooting, "ddp": newton, "ipm": interior}
+
+
+def press():
+    signal.raise_signal(signal.SIGINT)
+
+
+def pressing(monkeypatch, owner, name, *, times=1):
+    """Ctrl-C comes at the beginning of the first calls of a function; returns the list of its calls."""
+    plain, calls = getattr(owner, name), []
+
+    def own(*args, **kwargs):
+        calls.append(name)
+        if len(calls) <= times:
+            press()
+        return plain(*args, **kwargs)
+
+    monkeypatch.setattr(owner, name, own)
+    return calls
+
+
+def case(solver, n=N):
+    ocp = swing(constrained=solver in ("ipm", "auto"))
+    values, guess = varied(ocp, n=n)
+    return Batch(ocp, values), guess
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_before_anything_is_begun_it_is_raised(monkeypatch, solver):
+    batch, guess = case(solver)
+    owner = {"slq": "Members", "ddp": "_Members", "ipm": "_Members"}[solver]
+    pressing(monkeypatch, SOLVERS[solver], owner)
+    with pytest.raises(KeyboardInterrupt):
+        to.solve_batch(batch, guess=guess, solver=solver)
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_in_the_moment_in_which_threads_start_it_ends_them(monkeypatch, solver):
+    batch, guess = case(solver, n=200)
+    start = threading.Thread.start
+
+    def started(thread):
+        start(thread)
+        if thread.name.startswith("batch"):
+            press()
+
+    monkeypatch.setattr(threading.Thread, "start", started)
+    found = to.solve_batch(batch, guess=guess, solver=solver, threads=2, options={"max_iterations": 10**9})
+    assert found.stopped
+    begun = [s.code is not StatusCode.INTERRUPTED for s in found.status]
+    assert np.isfinite(found.cost[begun]).all()
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_while_verdicts_are_found_it_loses_nothing(monkeypatch, solver):
+    batch, guess = case(solver)
+    owner, name = (shooting, "_status") if solver == "slq" else (SOLVERS[solver]._Members, "status")
+    pressing(monkeypatch, owner, name)
+    found = to.solve_batch(batch, guess=guess, solver=solver)
+    assert found.stopped and found.success.all()
+
+
+def test_between_the_attempts_of_the_default_it_keeps_what_was_found(monkeypatch):
+    ocp = swing(constrained=False, horizon=24)
+    values, guess = varied(ocp, size=0.8)
+    pressing(monkeypatch, attempts, "start_of_next")
+    found = to.solve_batch(Batch(ocp, values), guess=guess, options={"max_iterations": 5})
+    assert found.stopped and not found.success.all() and np.isfinite(found.cost).all()
+    assert [len(s.meta["attempts"]) for s in found] == [1] * N
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_in_the_preparation_of_a_second_attempt_it_keeps_the_first(monkeypatch, times):
+    ocp = swing(constrained=False, horizon=24)
+    values, guess = varied(ocp, size=0.8)
+    pressing(monkeypatch, interior, "_Members", times=times)
+    found = to.solve_batch(Batch(ocp, values), guess=guess, options={"max_iterations": 5})
+    assert found.stopped and np.isfinite(found.cost).all()
+    assert all(s.meta["attempts"][0]["solver"] == "ddp" for s in found)
+
+
+def test_a_solve_one_by_one_ends_at_once(monkeypatch):
+    batch, guess = case("ipm")
+    solved = pressing(monkeypatch, processes, "solve")
+    found = to.solve_batch(batch, guess=guess, options={"time_limit": 100.0}, solver="slq", threads=1)
+    assert len(solved) == 1 and {s.code for s in found.status} == {StatusCode.INTERRUPTED}
+
+
+def test_what_is_noted_and_what_is_raised():
+    with noted():
+        with pytest.raises(KeyboardInterrupt):
+            press()
+        with running():
+            press()
+            press()
+        assert interrupted()
+        with pytest.raises(KeyboardInterrupt):
+            press()
+        with pytest.raises(KeyboardInterrupt), raising():
+            pass
+    assert not interrupted()
+    with noted(), raising(), pytest.raises(KeyboardInterrupt):
+        press()
+
+
+def test_another_thread_and_another_handler_are_left_alone():
+    seen = []
+    thread = threading.Thread(target=lambda: [noted().__enter__(), seen.append(interrupted())])
+    thread.start()
+    thread.join()
+    assert seen == [False]
+    before = signal.signal(signal.SIGINT, lambda *_: seen.append("own"))
+    try:
+        with noted(), running():
+            press()
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert seen == [False, "own"]
