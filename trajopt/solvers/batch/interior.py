@@ -39,7 +39,7 @@ REFERRED = -2
 """The code of a problem whose rows are at other places than those of the others."""
 LOOKS = 3
 """Iterations whose seconds tell what lanes would save."""
-_REFERRED = (REFERRED, End.NOT_FINITE, End.NO_STEP)
+_REFERRED = (REFERRED, End.NOT_FINITE, End.NO_STEP, End.CREEPS)
 """Codes of problems that single solves are to have."""
 
 

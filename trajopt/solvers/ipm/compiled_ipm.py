@@ -56,7 +56,10 @@ _CONSTANTS = {
         name: getattr(filters, name)
         for name in ("MARGIN", "ARMIJO", "SWITCH_PHI", "SWITCH_THETA", "SMALL", "LARGE", "NOISE")
     },
-    **{name: getattr(line_search, name) for name in ("CORRECTIONS", "WORTH", "BLOCKED", "EMPTIED", "SAFETY")},
+    **{
+        name: getattr(line_search, name)
+        for name in ("CORRECTIONS", "WORTH", "BLOCKED", "EMPTIED", "SAFETY", "CREEPING", "CREPT")
+    },
     **{name: getattr(newton, name) for name in ("SLOW", "LITTLE", "SHORT", "LARGEST_ESTIMATE")},
     **{name: getattr(ends, name) for name in ("ACCEPTABLE", "BOTTOM")},
     "STEEPEST": measure.STEEPEST,
@@ -91,7 +94,7 @@ _Solve = struct_of(
             f"interior member point other {_numbers('at', _VIOLATION)} scale:d objective:d mu:d most:d filter_scale:d",
             _numbers("error", [str(i) for i in range(barrier.REMEMBERED)]),
             _numbers("slow_error", [str(i) for i in range(newton.SLOW)]),
-            "is_free:l remembered:l oldest:l pairs:l matched:l blocked:l emptied:l hopeful:l slow:l slow_count:l",
+            "is_free:l remembered:l oldest:l pairs:l matched:l blocked:l emptied:l hopeful:l slow:l slow_count:l crept:l",
             "iteration:l found:l began:d",
             _numbers("now", ["gradient", "violation", "plain", "error", "shifted", "mean", "squares"]),
             f"products:l {' '.join(f'step_{name}' for name in _STEP)} {_numbers('there', _VIOLATION)}",
@@ -299,10 +302,11 @@ class InteriorLoop:
         kept = min(self.state.pairs, self.data.most_pairs)
         return [(theta, phi) for theta, phi in self._pairs[:kept].tolist()]
 
-    def remember(self, theta: float, phi: float) -> None:
-        """Keep a pair in the filter."""
-        self._pairs[self.state.pairs % self.data.most_pairs] = theta, phi
-        self.state.pairs += 1
+    @pairs.setter
+    def pairs(self, held: list[tuple[float, float]]) -> None:
+        kept = held[-self.data.most_pairs :]
+        self._pairs[: len(kept)] = np.reshape(kept, (-1, 2))
+        self.state.pairs = len(kept)
 
     @property
     def now(self) -> Optimality:

@@ -25,7 +25,9 @@ BOTTOM = -1e20
 
 
 class End(IntEnum):
-    """How a solve ends. NO_STEP: the search found none, and steps for feasibility alone are to follow, which stand in Python."""
+    """How a solve ends. NO_STEP: the search found none; CREEPS: for long only short ones. Steps for feasibility alone, which
+    stand in Python, follow these two.
+    """
 
     CONVERGED = 0
     STOPPED = 1
@@ -34,6 +36,7 @@ class End(IntEnum):
     UNBOUNDED = 4
     NOT_FINITE = 5
     NO_STEP = 6
+    CREEPS = 7
 
 
 def contradiction(program: StageProgram) -> Status | None:
@@ -54,7 +57,7 @@ def verdict(
     scale: float,
     objective: float,
 ) -> Status:
-    """The words for an end but NO_STEP at a point."""
+    """The words for an end at a point, but for NO_STEP and CREEPS."""
     if end is End.CONVERGED:
         return converged(iterations, now, scale)
     if end is End.STOPPED:

@@ -9,6 +9,7 @@ soft. A point where |J'c + zu - zl| is small against |c| is one of least violati
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -24,13 +25,17 @@ from trajopt.solvers.ipm.stage_program import Point, StageProgram
 from trajopt.solvers.nlp.nlp_verdicts import STATIONARY
 from trajopt.solvers.shooting.search.filter import Filter
 
-ENOUGH = 0.9
-"""kappa_resto: how much of the violation may be left."""
+ENOUGH, NEARLY_ALL = 0.9, 1e-3
+"""How much of the violation may be left: kappa_resto, at points that the filter takes, and where it is to be removed wholly."""
 FEASIBLE = 1e-9
 """A violation below which nothing is left to do."""
 DAMPING, LEAST_DAMPING, LARGEST_DAMPING = 1e-2, 1e-10, 1e10
+POOR, GOOD, RAISE, LOWER = 0.25, 0.75, 4.0, 0.1
+"""Shares of the decrease that a step promises, below which the damping is raised, and above which it is lowered."""
 ARMIJO, SHORTEST = 1e-4, 1e-6
 MU_LEAST, MU_SHARE = 1e-9, 0.1
+HOPELESS, SAME = 40, 0.98
+"""Where so many steps leave this share of |c|, the violation is taken for the least one, too."""
 AWAY, WEIGHT = 1e-2, 0.1
 """The barrier parameter at the start, as a share of |c|_infinity; and the share of |c|^2 that all bounds together may weigh.
 A heavier barrier would lead to the middle of the bounds, and not to feasible points."""
@@ -68,11 +73,17 @@ class Restoration:
         scale: float,
         most: int,
         late: Callable[[], bool],
+        *,
+        wholly: bool = False,
     ) -> Restored:
-        """From a point with first derivatives; mu, scale and filter are those of the barrier problem that was left."""
+        """From a point with first derivatives; mu, scale and filter are those of the barrier problem that was left.
+
+        wholly: whether nothing but feasible points is enough, whatever the filter takes.
+        """
         entry, self.mu = at.theta, min(max(mu, min(AWAY * at.largest, 1.0)), self._most(at))
         self._duals(point)
         damping, objective, end, count = DAMPING, float(point.cost.sum()), OUT, 0
+        sizes = deque[float](maxlen=HOPELESS)
         while count < most:
             count += 1
             taken, damping = self._stepped(point, other, damping)
@@ -82,11 +93,14 @@ class Restoration:
             point, other, objective = other, point, taken
             at = self.measures.violation(point)
             merit = scale * objective + mu * at.barrier
-            if at.largest <= FEASIBLE or (at.theta <= ENOUGH * entry and _taken(filter_, at.theta, merit)):
+            accepted = not wholly and at.theta <= ENOUGH * entry and _taken(filter_, at.theta, merit)
+            if accepted or at.largest <= FEASIBLE or at.theta <= NEARLY_ALL * entry:
                 end = BACK
                 break
             slope, size = self._slope(point), self._norm(point)
-            if slope <= STATIONARY * size and self.mu <= max(MU_LEAST, STATIONARY * size * size):
+            stationary = slope <= STATIONARY * size and self.mu <= max(MU_LEAST, STATIONARY * size * size)
+            sizes.append(size)
+            if stationary or (len(sizes) == HOPELESS and size > SAME * sizes[0]):
                 end = LEAST_VIOLATION
                 break
             if slope <= max(self.mu, STATIONARY * size):
@@ -102,6 +116,8 @@ class Restoration:
     def _stepped(self, p: Point, to: Point, damping: float) -> tuple[float | None, float]:
         """One step; the objective at its end and the next damping. None: there is none."""
         value, c = self._merit(p), self._residuals(p)
+        self._by_name(c)
+        self.program.second(p, 0.0, self.z)
         while damping <= LARGEST_DAMPING:
             step = self.system.toward_feasibility(p, self.z, self.mu, damping, self.step)
             if step is not None and np.isfinite(step.v).all():
@@ -110,11 +126,11 @@ class Restoration:
                 while alpha >= SHORTEST and slope < 0.0:
                     self.program.move(p, alpha, step.v, to)
                     objective = self.program.first(to)
-                    if self._merit(to) <= value + ARMIJO * alpha * slope:
+                    gain = (self._merit(to) - value) / (alpha * (1.0 - 0.5 * alpha) * slope)
+                    if gain >= ARMIJO:
                         self._move_duals(to, step)
-                        return objective, max(
-                            LEAST_DAMPING, damping * (0.1 if alpha > 0.5 else 1.0 if alpha > 0.1 else 4.0)
-                        )
+                        factor = RAISE if gain < POOR or alpha < step.alpha else LOWER if gain > GOOD else 1.0
+                        return objective, max(LEAST_DAMPING, damping * factor)
                     alpha *= 0.5
             damping *= 10.0
         return None, damping
@@ -138,14 +154,13 @@ class Restoration:
 
     def _slope(self, p: Point) -> float:
         """The largest entry of J'c + zu - zl."""
-        N, n, z = self.program.N, self.program.n, self.z
-        c = self._residuals(p)
-        z.lam[:], z.y[:], z.f[:] = (
-            c[: N * n].reshape(N, n),
-            c[N * n : N * n + self.program.rows],
-            c[N * n + self.program.rows :],
-        )
-        return self.measures.optimality(p, z, 0.0, 0.0, 0.0).gradient
+        self._by_name(self._residuals(p))
+        return self.measures.optimality(p, self.z, 0.0, 0.0, 0.0).gradient
+
+    def _by_name(self, c: Array) -> None:
+        """The residuals in the place of multipliers."""
+        z, gaps, rows = self.z, self.program.N * self.program.n, self.program.rows
+        z.lam[:], z.y[:], z.f[:] = c[:gaps].reshape(z.lam.shape), c[gaps : gaps + rows], c[gaps + rows :]
 
     def _duals(self, p: Point) -> None:
         self.z.zl[:], self.z.zu[:] = self.mu / (p.v - self.program.lower), self.mu / (self.program.upper - p.v)

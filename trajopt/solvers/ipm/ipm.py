@@ -34,7 +34,7 @@ from trajopt.solvers.ipm.barrier import Barrier
 from trajopt.solvers.ipm.compiled_ipm import GO_ON, InteriorLoop
 from trajopt.solvers.ipm.ends import End
 from trajopt.solvers.ipm.feasibility import BACK, Restoration
-from trajopt.solvers.ipm.line_search import Accepted, BarrierFilter, BarrierProblem, LineSearch, Start
+from trajopt.solvers.ipm.line_search import CREEPING, CREPT, Accepted, BarrierFilter, BarrierProblem, LineSearch, Start
 from trajopt.solvers.ipm.measure import STEEPEST, Optimality
 from trajopt.solvers.ipm.named_multipliers import by_name, from_names
 from trajopt.solvers.ipm.newton import LARGEST_ESTIMATE, Step
@@ -42,6 +42,9 @@ from trajopt.solvers.ipm.stage_program import Point, StageProgram
 from trajopt.solvers.ipm.workspace import Workspace, workspace
 from trajopt.solvers.options import IPMOptions
 from trajopt.stage.kept import Kept, borrowed
+
+PARTLY = 1
+"""So many restorations may end at points that the filter takes; later ones go on to feasible points, or one of least violation."""
 
 
 def ipm(
@@ -107,6 +110,7 @@ class _Run:
         self.search = LineSearch(program, self.system, self.measures)
         self.loop, self.points = room.loop(), room.points
         self.scale, self.objective, self.iteration = 1.0, float("nan"), 0
+        self.restorations, self.crept = 0, 0
         self.began = time.perf_counter()
 
     # -- the solve ------------------------------------------------------------------------------------------------------
@@ -196,13 +200,13 @@ class _Run:
         if end == GO_ON:
             self._record(now, state.alpha, state.size)
             return None
-        if end != End.NO_STEP:
+        if end not in (End.NO_STEP, End.CREEPS):
             self._record(now, 0.0, 0.0)
             return self._verdict(End(end), now)
         self.search.filter = BarrierFilter(state.filter_scale)
         self.search.filter.pairs.extend(loop.pairs)
-        verdict = self._restored(now)
-        loop.remember(*self.search.filter.pairs[-1])
+        verdict = self._restored(now, crept=end == End.CREEPS)
+        loop.pairs = list(self.search.filter.pairs)
         state.iteration = self.iteration
         loop.go_to(self.points.index(self.point))
         loop.resume()
@@ -246,6 +250,8 @@ class _Run:
                 return self._restored(now)
             self._record(now, 0.0, 0.0)
             return self._verdict(End.PRECISION, now)
+        if self._creeps(accepted.alpha, now):
+            return self._restored(now, crept=True)
         system = self.system
         system.curvature.watch(now.error, accepted.alpha, system.reflected > 0 or system.shift > 0.0)
         self._record(now, accepted.alpha, float(np.abs(accepted.step.v).max(initial=0.0)))
@@ -302,14 +308,33 @@ class _Run:
         E = self.ocp.manifold.d_integrate(step[n : (N + 1) * n].reshape(N, n))[1]
         self.z.lam[:] = np.linalg.solve(E.transpose(0, 2, 1), self.z.lam[:, :, None])[:, :, 0]
 
-    def _restored(self, now: Optimality) -> Status | None:
+    def _creeps(self, alpha: float, now: Optimality) -> bool:
+        """Whether steps that were found have been short for long; the last one is left then."""
+        self.crept = self.crept + 1 if alpha < CREPT and now.violation > self.options.constraint_tolerance else 0
+        if self.crept < CREEPING:
+            return False
+        self.crept = 0
+        return True
+
+    def _restored(self, now: Optimality, *, crept: bool = False) -> Status | None:
         """Steps for feasibility alone; a verdict where they do not lead back."""
         restoration = Restoration(self.program, self.kernels, self.system, self.measures)
         filter_ = self.search.filter
         self.search.remember(self.at.theta, self.scale * self.objective + self.barrier.mu * self.at.barrier)
         left = max(self.options.max_iterations - self.iteration, 1)
+        self.restorations += 1
+        wholly = crept or self.restorations > PARTLY
         found = restoration.run(
-            self.point, self.other, self.z, self.at, self.barrier.mu, filter_, self.scale, left, self._out_of_time
+            self.point,
+            self.other,
+            self.z,
+            self.at,
+            self.barrier.mu,
+            filter_,
+            self.scale,
+            left,
+            self._out_of_time,
+            wholly=wholly,
         )
         self.iteration += found.iterations
         self.point, self.other = found.point, found.other
@@ -317,6 +342,8 @@ class _Run:
         self._record(now, 0.0, 0.0)
         if found.verdict != BACK:
             return ends.restoration(found, self.program, self.iteration, self.options)
+        if wholly:  # to a point that its pairs may refuse
+            self.search.restart(self.at.theta)
         self._start_again()
         return None
 

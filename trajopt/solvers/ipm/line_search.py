@@ -27,6 +27,8 @@ BLOCKED, EMPTIED = 5, 5
 """After so many steps in a row that pairs of the filter shortened it is emptied, and how often."""
 SAFETY = 0.05
 """gamma_alpha: of the least step length."""
+CREEPING, CREPT = 20, 1e-2
+"""So many steps in a row, from iterates that violate a constraint, none of this length: feasible points are sought alone then."""
 
 
 class BarrierFilter(Filter):

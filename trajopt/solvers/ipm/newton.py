@@ -109,7 +109,7 @@ class NewtonSystem:
         """Build the system at a point."""
         o = self.settings
         o.mu, o.scale, o.mode, o.soft = mu, scale, mode, soft
-        o.weight = float(mode == NEWTON)
+        o.weight = float(mode != ESTIMATE)
         self.kernels.build(self._ref, p.ref, z.ref)
 
     def factor(self) -> bool:

@@ -287,6 +287,29 @@ def test_an_unreachable_goal_is_named():
     assert "Relax the constraint named" in s.status.advice
 
 
+@pytest.mark.parametrize(("residual", "sides"), [
+    (lambda x, u, t, p: [x[0] * x[0]], (-np.inf, -0.5)),
+    (lambda x, u, t, p: [x[0] * x[0] + x[2] * x[2]], (-np.inf, -0.5)),
+    (lambda x, u, t, p: [to.sin(x[0])], (1.5, np.inf)),
+    (lambda x, u, t, p: [u[0] * u[0]], (-np.inf, -1.0)),
+    (lambda x, u, t, p: [to.sin(x[0])], (1.5, 1.5)),
+], ids=["square", "squares", "sine", "control", "sine at the end"])  # fmt: skip
+def test_what_no_motion_can_meet_is_named(residual, sides):
+    """Residuals that nothing brings to zero, whose derivatives vanish where they are least."""
+    body = to.FreeBody(to.load_robot("double_pendulum"))
+    dynamics = to.SampledSystem(to.make_backend(body, "analytic"), "rk4")
+    impossible = to.residual_constraint(
+        "impossible", residual, body.manifold, 1, *sides, nu=2 if sides[1] == -1.0 else 0
+    )
+    at_end = {"terminal_constraints": [impossible]} if sides == (1.5, 1.5) else {"constraints": [impossible]}
+    goal = [] if "terminal_constraints" in at_end else [to.state_cost(body.manifold, [0.5, 0.2, 0.0, 0.0], 100.0)]
+    terms = [to.control_cost(2, weight=1e-2)]
+    ocp = to.OCP.single_phase(dynamics, np.zeros(4), 20, 0.05, terms, goal, **at_end)
+    s = to.solve(ocp, solver="ipm")
+    assert s.status.code == StatusCode.LOCALLY_INFEASIBLE, s.status
+    assert s.status.component.startswith("impossible: f[0] at knot") and s.iterations < 200
+
+
 def test_an_unreachable_bound_on_a_state_is_named():
     far = state_bounds(sampled(textbook.double_integrator()).manifold, [1.0, -np.inf], [np.inf, np.inf], "far")
     s = solve(mass(limit=1.0, terminal_constraints=[far]))

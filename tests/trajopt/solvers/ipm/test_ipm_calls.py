@@ -9,6 +9,7 @@ from tumble_cases import tumble
 import trajopt as to
 from trajopt import Guess, StatusCode, WarmStart
 from trajopt.results.records import NUMBERS
+from trajopt.solvers.ipm import ipm
 from trajopt.solvers.ipm.compiled_ipm import InteriorLoop
 from trajopt.solvers.ipm.feasibility import Restoration
 from trajopt.solvers.ipm.line_search import BLOCKED, LineSearch
@@ -129,23 +130,48 @@ def test_warm_starts_and_what_is_kept(in_python, calls):
     np.testing.assert_array_equal(again.xs, found.xs)
 
 
-@pytest.mark.parametrize(("most", "code"), [(30, StatusCode.MAX_ITERATIONS), (200, StatusCode.LOCALLY_INFEASIBLE)])
-def test_steps_for_feasibility_alone_come_between(most, code, in_python, monkeypatch):
-    """To a goal that is out of reach at that speed; they lead back several times before the verdict."""
+@pytest.mark.parametrize(
+    ("most", "last", "code"),
+    [(30, "out", StatusCode.MAX_ITERATIONS), (200, "least violation", StatusCode.LOCALLY_INFEASIBLE)],
+)
+def test_steps_for_feasibility_alone_come_between(most, last, code, in_python, monkeypatch):
+    """To a goal that is out of reach at that speed; they lead back once before the verdict."""
     ran, original = [], Restoration.run
-    monkeypatch.setattr(Restoration, "run", lambda self, *a: ran.append(original(self, *a)) or ran[-1])
+    monkeypatch.setattr(Restoration, "run", lambda self, *a, **k: ran.append(original(self, *a, **k)) or ran[-1])
     ocp = swing(np.array([30.0, 0.3, 0.0, 0.0]))
     found = by_ipm(ocp, guess_of(ocp, 1.0), {"max_iterations": most})
     ways = [restored.verdict for restored in ran]
     ran.clear()
     expected = in_python(ocp, guess_of(ocp, 1.0), {"max_iterations": most})
-    assert ways == [restored.verdict for restored in ran] and ways.count("back") > 1
+    assert ways == [restored.verdict for restored in ran] == ["back", last]
     assert found.status.code is expected.status.code is code
     assert found.iterations == expected.iterations and found.cost == pytest.approx(expected.cost, rel=1e-6)
 
 
-@pytest.mark.parametrize(("seed", "most"), [(131, 35), (167, 37)])
-def test_a_filter_that_shortens_step_after_step_is_emptied(seed, most, in_python, monkeypatch):
+def test_steps_that_creep_give_way_to_steps_for_feasibility_alone(in_python, monkeypatch):
+    """A joint within a narrow range until the last time step, which is to take it far out."""
+    ran, original = [], Restoration.run
+    monkeypatch.setattr(Restoration, "run", lambda self, *a, **k: ran.append(k) or original(self, *a, **k))
+    ocp = swing(np.array([0.5, 0.2, 0.0, 0.0]))
+    dynamics = to.SampledSystem(ocp.phases[0].dynamics.sampling.called, "rk4")
+    phase = replace(ocp.phases[0], dynamics=dynamics, constraints=(narrow(ocp),), terms=ocp.phases[0].terms[:1])
+    ocp = replace(ocp, phases=(phase,), u_lower=None, u_upper=None)
+    found = to.solve(ocp, options={"max_iterations": 60}, solver="ipm")
+    assert ran == [{"wholly": True}]
+    expected = in_python(ocp, options={"max_iterations": 60})
+    assert ran == 2 * [{"wholly": True}] and found.iterations == expected.iterations
+    for a, e in zip(found.history, expected.history, strict=True):
+        assert (a.cost, a.step_length) == pytest.approx((e.cost, e.step_length), rel=1e-4), a.iteration
+
+
+def narrow(ocp):
+    far = np.full(3, np.inf)
+    return to.state_bounds(ocp.manifold, np.r_[-0.1, -far], np.r_[0.1, far], name="narrow")
+
+
+def test_a_filter_that_shortens_step_after_step_is_emptied(in_python, monkeypatch):
+    seed, most = 118, 40
+    monkeypatch.setattr(ipm, "PARTLY", most)
     loops, searches, iterate, look_back = [], [], InteriorLoop.iterate, LineSearch._look_back
     monkeypatch.setattr(InteriorLoop, "iterate", lambda self: loops.append(self) or iterate(self))
     monkeypatch.setattr(LineSearch, "_look_back", lambda self: searches.append(self) or look_back(self))

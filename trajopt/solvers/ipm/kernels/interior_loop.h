@@ -1,7 +1,8 @@
 /* Solves by the interior-point method: the twin of ipm.py.  Before this text stands interior_search.h.
 
    A solve is begun, iterated until something else than GO_ON comes back, and is at its end then; single solves do so call by call, batches
-   one problem after the other on each thread.  Steps for feasibility alone stand in Python only: a solve that ends in NO_STEP asks for them. */
+   one problem after the other on each thread.  Steps for feasibility alone stand in Python only: a solve that ends in NO_STEP or CREEPS asks for
+   them. */
 
 /* Multipliers at the start: of the bounds from the barrier, the others by least squares or zero; given: those that are there stay. */
 EXPORT void interior_multipliers(solve_t *o, int given)
@@ -110,7 +111,17 @@ static long ended(const solve_t *o)
     return *w->stop ? INTERRUPTED : GO_ON;
 }
 
-/* Take the step that was found, if there is one, and find the next: GO_ON, or an end, of which only NO_STEP and PRECISION count as an iteration. */
+/* Whether steps that were found have been short for long; the last one is left then. */
+static int creeps(solve_t *o)
+{
+    o->crept = o->alpha < CREPT && o->now_.violation > o->w->constraint_tolerance ? o->crept + 1 : 0;
+    if (o->crept < CREEPING) return 0;
+    o->crept = o->found = 0;
+    return 1;
+}
+
+/* Take the step that was found, if there is one, and find the next: GO_ON, or an end, of which only NO_STEP, CREEPS and PRECISION count as an
+   iteration. */
 EXPORT long interior_iterate(solve_t *o)
 {
     double began = now();
@@ -135,6 +146,7 @@ EXPORT long interior_iterate(solve_t *o)
     o->seconds[ROLLOUT] = now() - directed;
     o->iteration++;
     if (!o->found) return o->now_.error <= ACCEPTABLE ? PRECISION : NO_STEP;
+    if (creeps(o)) return CREEPS;
     o->size = largest(o->step.own->v, numbers(&o->w->structure), 0.0);
     watch_curvature(o, o->now_.error, o->alpha);
     return GO_ON;
@@ -161,7 +173,7 @@ static void solve_all(solve_t *o, interior_t *w)
         const long number = __atomic_fetch_add(w->next, 1, __ATOMIC_RELAXED);
         if (number >= w->total) break;
         const long code = solve(o, w, w->members + number);
-        if (code != NOT_FINITE && code != NO_STEP) __atomic_add_fetch(w->done, 1, __ATOMIC_RELAXED);
+        if (code != NOT_FINITE && code != NO_STEP && code != CREEPS) __atomic_add_fetch(w->done, 1, __ATOMIC_RELAXED);
     }
 }
 

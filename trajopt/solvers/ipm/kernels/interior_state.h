@@ -62,7 +62,7 @@ typedef struct {
     place_t *point, *other;
     violation_t at;
     double scale, objective, mu, most, filter_scale, errors[REMEMBERED], slow_errors[SLOW];
-    long is_free, remembered, oldest, pairs, matched, blocked, emptied, hopeful, slow, slow_count, iteration, found;
+    long is_free, remembered, oldest, pairs, matched, blocked, emptied, hopeful, slow, slow_count, crept, iteration, found;
     double began;
     optimality_t now_;
     direction_t step;
