@@ -50,8 +50,8 @@ _SOFT_GOAL = [
     "problem.weights.terminal_velocity=1e4",
 ]
 PLANNERS: dict[str, list[str]] = {
-    "dms": [],
-    "ipm": ["solver={name='ipm', gradient_tolerance=1e-4, constraint_tolerance=1e-5, max_iterations=60}"],
+    "dms": ["solver.name='dms'"],
+    "ipm": [],
     "sqp": [f"solver={{name='sqp', hessian='exact', {_LOOSE}}}"],
     "real_time_sqp": [f"solver={{name='sqp', hessian='gauss_newton', {_LOOSE}}}", "replan.mode='real_time'"],
     "real_time_slq": ["solver={name='slq'}", "replan.mode='real_time'", *_SOFT_GOAL],

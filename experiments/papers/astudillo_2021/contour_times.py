@@ -35,7 +35,8 @@ def run(quick: bool) -> Outcome:
 
 
 def _row(form: str, method: str, quick: bool) -> dict[str, Any]:
-    overrides = [f"backend.name='{METHODS[method]}'", *(["solver.max_iterations=2"] if quick else [])]
+    overrides = [f"backend.name='{METHODS[method]}'", "solver={name='sqp', hessian='scqp'}"]
+    overrides += ["solver.max_iterations=2"] if quick else []
     config = load_config(CONFIGS / f"{FORMS[form]}.toml", overrides)
     config = config.with_engine("numpy") if quick else config
     task = build_task(config)

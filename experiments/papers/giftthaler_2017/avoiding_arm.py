@@ -25,6 +25,8 @@ from trajopt.view.picture import Moment, Studio
 
 SOURCE = f"{GIFTTHALER}, fig. 6"
 CONFIG = Path(problems.__file__).parent / "configs" / "irb4600_replan.toml"
+IPOPT = "solver.name='dms'"
+"""The paper's solver."""
 FREE = 0.25
 """Radius of the sphere [m]."""
 
@@ -43,7 +45,7 @@ QUICK = [
 
 def run(quick: bool) -> Outcome:
     """The run's path; a quick one lasts a tenth of a second, in NumPy, on three shots."""
-    config = load_config(CONFIG, QUICK if quick else [])
+    config = load_config(CONFIG, [IPOPT, *(QUICK if quick else [])])
     start = setup(config.with_engine("numpy") if quick else config)
     log = whole(simulate(start))
     at = np.linspace(0, len(log.times) - 1, PICTURES).round().astype(int)

@@ -24,6 +24,8 @@ from experiments.replan.run import setup, simulate, whole
 
 SOURCE = f"{GIFTTHALER}, fig. 5"
 CONFIG = Path(problems.__file__).parent / "configs" / "irb4600_replan.toml"
+IPOPT = "solver.name='dms'"
+"""The paper's solver."""
 METHODS = {"Num-Diff": "forward_difference", "Auto-Diff codegen": "casadi_ad", "closed form": "analytic"}
 QUICK_METHODS = ("closed form",)
 QUICK = [
@@ -56,9 +58,8 @@ def run(quick: bool) -> Outcome:
 
 def scenario(method: str, obstacle: bool, seed: int, quick: bool) -> Config:
     """The config of a run."""
-    config = load_config(
-        CONFIG, [f"replan.seed={seed}", f"backend.name='{METHODS[method]}'", *(QUICK if quick else [])]
-    )
+    own = [IPOPT, f"replan.seed={seed}", f"backend.name='{METHODS[method]}'"]
+    config = load_config(CONFIG, own + (QUICK if quick else []))
     moved = np.random.default_rng(seed).uniform(-START, START, len(config.problem.q0))
     problem = replace(config.problem, q0=tuple((np.array(config.problem.q0) + moved).tolist()))
     if obstacle:

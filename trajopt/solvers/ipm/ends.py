@@ -97,12 +97,19 @@ def stopped(
     return replace(nlp_verdicts.stopped(code, reason, _distance(now, scale), worst, advice), kkt=now.error)
 
 
-def restoration(found: Restored, program: StageProgram, iterations: int, o: IPMOptions) -> Status:
-    """Steps for feasibility alone did not lead back."""
+def contradictory(program: StageProgram, p: Point, iterations: int) -> Status:
+    """The violation cannot be reduced near a point."""
+    simulated = _simulated_worst(program, p)
+    return nlp_verdicts.infeasible(iterations, simulated or _worst(program, p), simulated=simulated is not None)
+
+
+def restoration(
+    found: Restored, program: StageProgram, iterations: int, o: IPMOptions, *, hopeless: bool = False
+) -> Status:
+    """Steps for feasibility alone did not lead back; hopeless: whether earlier ones have hardly reduced the violation."""
+    if found.verdict == LEAST_VIOLATION or (found.verdict == OUT and hopeless):
+        return contradictory(program, found.point, iterations)
     worst = _worst(program, found.point)
-    if found.verdict == LEAST_VIOLATION:
-        simulated = _simulated_worst(program, found.point)
-        return nlp_verdicts.infeasible(iterations, simulated or worst, simulated=simulated is not None)
     distance = f"constraint violation {found.at.largest:.1e}"
     if found.verdict == OUT:
         code = StatusCode.MAX_ITERATIONS if iterations >= o.max_iterations else StatusCode.TIME_LIMIT

@@ -34,14 +34,14 @@ POOR, GOOD, RAISE, LOWER = 0.25, 0.75, 4.0, 0.1
 """Shares of the decrease that a step promises, below which the damping is raised, and above which it is lowered."""
 ARMIJO, SHORTEST = 1e-4, 1e-6
 MU_LEAST, MU_SHARE = 1e-9, 0.1
-HOPELESS, SAME = 40, 0.98
-"""Where so many steps leave this share of |c|, the violation is taken for the least one, too."""
+IDLE, SAME = 40, 0.98
+"""Where so many steps leave this share of |c|, no more follow."""
 AWAY, WEIGHT = 1e-2, 0.1
 """The barrier parameter at the start, as a share of |c|_infinity; and the share of |c|^2 that all bounds together may weigh.
 A heavier barrier would lead to the middle of the bounds, and not to feasible points."""
 
-BACK, LEAST_VIOLATION, STUCK, OUT = "back", "least violation", "stuck", "out"
-"""How it ends: at a point that the filter takes; at one of least violation; without a step; of iterations or time."""
+BACK, LEAST_VIOLATION, HOPELESS, STUCK, OUT = "back", "least violation", "hopeless", "stuck", "out"
+"""How it ends: at a point that is enough, one of least violation, or where that hardly falls; without steps, iterations or time."""
 
 
 class Restored(NamedTuple):
@@ -83,7 +83,7 @@ class Restoration:
         entry, self.mu = at.theta, min(max(mu, min(AWAY * at.largest, 1.0)), self._most(at))
         self._duals(point)
         damping, objective, end, count = DAMPING, float(point.cost.sum()), OUT, 0
-        sizes = deque[float](maxlen=HOPELESS)
+        sizes = deque[float](maxlen=IDLE)
         while count < most:
             count += 1
             taken, damping = self._stepped(point, other, damping)
@@ -98,10 +98,12 @@ class Restoration:
                 end = BACK
                 break
             slope, size = self._slope(point), self._norm(point)
-            stationary = slope <= STATIONARY * size and self.mu <= max(MU_LEAST, STATIONARY * size * size)
-            sizes.append(size)
-            if stationary or (len(sizes) == HOPELESS and size > SAME * sizes[0]):
+            if slope <= STATIONARY * size and self.mu <= max(MU_LEAST, STATIONARY * size * size):
                 end = LEAST_VIOLATION
+                break
+            sizes.append(size)
+            if len(sizes) == IDLE and size > SAME * sizes[0]:
+                end = HOPELESS
                 break
             if slope <= max(self.mu, STATIONARY * size):
                 self.mu = max(MU_LEAST, MU_SHARE * self.mu)

@@ -33,10 +33,10 @@ from trajopt.solvers.ipm import ends
 from trajopt.solvers.ipm.barrier import Barrier
 from trajopt.solvers.ipm.compiled_ipm import GO_ON, InteriorLoop
 from trajopt.solvers.ipm.ends import End
-from trajopt.solvers.ipm.feasibility import BACK, Restoration
+from trajopt.solvers.ipm.feasibility import BACK, HOPELESS, LEAST_VIOLATION, STUCK, Restoration
 from trajopt.solvers.ipm.line_search import CREEPING, CREPT, Accepted, BarrierFilter, BarrierProblem, LineSearch, Start
 from trajopt.solvers.ipm.measure import STEEPEST, Optimality
-from trajopt.solvers.ipm.named_multipliers import by_name, from_names
+from trajopt.solvers.ipm.named_multipliers import by_name, from_names, of_start
 from trajopt.solvers.ipm.newton import LARGEST_ESTIMATE, Step
 from trajopt.solvers.ipm.stage_program import Point, StageProgram
 from trajopt.solvers.ipm.workspace import Workspace, workspace
@@ -110,7 +110,7 @@ class _Run:
         self.search = LineSearch(program, self.system, self.measures)
         self.loop, self.points = room.loop(), room.points
         self.scale, self.objective, self.iteration = 1.0, float("nan"), 0
-        self.restorations, self.crept = 0, 0
+        self.restorations, self.crept, self.hopeless = 0, 0, False
         self.began = time.perf_counter()
 
     # -- the solve ------------------------------------------------------------------------------------------------------
@@ -317,22 +317,27 @@ class _Run:
         return True
 
     def _restored(self, now: Optimality, *, crept: bool = False) -> Status | None:
-        """Steps for feasibility alone; a verdict where they do not lead back."""
+        """Steps for feasibility alone; a verdict where they do not lead back.
+
+        A solve that crept goes on from where it was then, and what this means is said at its end.
+        """
+        if crept and self.hopeless:
+            return None
         restoration = Restoration(self.program, self.kernels, self.system, self.measures)
-        filter_ = self.search.filter
-        self.search.remember(self.at.theta, self.scale * self.objective + self.barrier.mu * self.at.barrier)
-        left = max(self.options.max_iterations - self.iteration, 1)
-        self.restorations += 1
-        wholly = crept or self.restorations > PARTLY
+        kept = self.point.v.copy(), self.point.xs.copy()
+        if not crept:
+            self.search.remember(self.at.theta, self.scale * self.objective + self.barrier.mu * self.at.barrier)
+        self.restorations += not crept
+        wholly = crept or (self.restorations > PARTLY and not self.hopeless)
         found = restoration.run(
             self.point,
             self.other,
             self.z,
             self.at,
             self.barrier.mu,
-            filter_,
+            self.search.filter,
             self.scale,
-            left,
+            max(self.options.max_iterations - self.iteration, 1),
             self._out_of_time,
             wholly=wholly,
         )
@@ -340,8 +345,13 @@ class _Run:
         self.point, self.other = found.point, found.other
         self.objective, self.at = found.objective, found.at
         self._record(now, 0.0, 0.0)
-        if found.verdict != BACK:
-            return ends.restoration(found, self.program, self.iteration, self.options)
+        self.hopeless |= found.verdict == HOPELESS or (crept and found.verdict in (LEAST_VIOLATION, STUCK))
+        if crept and self.hopeless:
+            self.point.v[:], self.point.xs[:] = kept
+            self.objective, self.at = self.program.first(self.point), self.measures.violation(self.point)
+            return None
+        if found.verdict not in (BACK, HOPELESS):
+            return ends.restoration(found, self.program, self.iteration, self.options, hopeless=self.hopeless)
         if wholly:  # to a point that its pairs may refuse
             self.search.restart(self.at.theta)
         self._start_again()
@@ -368,7 +378,9 @@ class _Run:
         return None
 
     def _verdict(self, end: End, now: Optimality) -> Status:
-        """The words for an end but NO_STEP."""
+        """The words for an end but NO_STEP and CREEPS."""
+        if self.hopeless and end is End.STOPPED and now.violation > self.options.constraint_tolerance:
+            return ends.contradictory(self.program, self.point, self.iteration)
         return ends.verdict(
             end, self.program, self.point, now, self.iteration, self.options, self.scale, self.objective
         )
@@ -403,6 +415,8 @@ class _Run:
         N, m = self.program.N, self.program.m
         if ocp.control_bounds is not None:  # those of the program are relaxed
             us = np.where(self.program.held, us, np.clip(us, *ocp.control_bounds))
+        multipliers = by_name(self.program, self.z, self.scale)
+        multipliers["bounds on x"][0] = of_start(self.program, p, self.z, self.scale)
         return Solution(
             xs,
             us,
@@ -413,6 +427,6 @@ class _Run:
             self.iteration,
             tuple(self.journal.records),
             ocp.times,
-            multipliers=by_name(self.program, self.z, self.scale),
+            multipliers=multipliers,
             meta={"barrier": self.barrier.mu},
         )

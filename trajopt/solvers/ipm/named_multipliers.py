@@ -8,7 +8,7 @@ import numpy as np
 
 from dynamics_backends.protocol import Array
 from trajopt.solvers.ipm.library import ABSENT, INEQUALITY, Multipliers
-from trajopt.solvers.ipm.stage_program import StageProgram
+from trajopt.solvers.ipm.stage_program import Point, StageProgram
 
 
 def by_name(program: StageProgram, z: Multipliers, scale: float) -> dict[str, Array]:
@@ -25,6 +25,12 @@ def by_name(program: StageProgram, z: Multipliers, scale: float) -> dict[str, Ar
     bounds[program.fixed_places] = z.f / scale
     on_x = bounds[: program.u.start].reshape(program.N + 1, program.n)
     return found | {"bounds on x": on_x, "bounds on u": bounds[program.u].reshape(program.N, program.m)}
+
+
+def of_start(program: StageProgram, p: Point, z: Multipliers, scale: float) -> Array:
+    """The multiplier (n,) of the initial state, which is given: what makes the Lagrangian stationary there."""
+    own = slice(program.row[0], program.row[1])
+    return -(p.lx[0] + (p.A[0].T @ z.lam[0] + p.gx[own].T @ z.y[own]) / scale)
 
 
 def from_names(program: StageProgram, named: Mapping[str, Array], scale: float, z: Multipliers) -> None:

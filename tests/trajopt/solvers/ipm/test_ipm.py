@@ -154,6 +154,9 @@ def test_phases_of_other_controls_and_equations_along_the_way():
     assert set(s.multipliers) == set(other.multipliers)
     for name, value in other.multipliers.items():
         assert s.multipliers[name].shape == value.shape
+    start = other.multipliers["bounds on x"][0]
+    assert np.abs(start).max() > 0.1
+    np.testing.assert_allclose(s.multipliers["bounds on x"][0], start, rtol=1e-5)
 
 
 def test_controls_that_are_fixed_stay_and_states_that_are_fixed_are_met():
@@ -307,7 +310,7 @@ def test_what_no_motion_can_meet_is_named(residual, sides):
     ocp = to.OCP.single_phase(dynamics, np.zeros(4), 20, 0.05, terms, goal, **at_end)
     s = to.solve(ocp, solver="ipm")
     assert s.status.code == StatusCode.LOCALLY_INFEASIBLE, s.status
-    assert s.status.component.startswith("impossible: f[0] at knot") and s.iterations < 200
+    assert s.status.component.startswith("impossible: f[0] at knot")
 
 
 def test_an_unreachable_bound_on_a_state_is_named():
