@@ -419,6 +419,31 @@ def test_where_no_row_can_be_built_the_error_is_told_at_once(tmp_path):
         study(tmp_path, vary={"gaol": "uniform(0, 1)"})
 
 
+@pytest.mark.parametrize(
+    ("made", "told"),
+    [
+        (
+            "a problem",
+            "is a str: let the function that makes it return an OCP, an OCP and a guess, or a SweepProblem with",
+        ),
+        (None, "is a NoneType"),
+        (("a", "b"), r"is a tuple \(str, str\)"),
+        (to.SweepProblem("a problem"), "is a SweepProblem"),
+    ],
+)
+def test_what_is_no_problem_is_told_with_what_may_be_returned(made, told, tmp_path):
+    with pytest.raises(TypeError, match=told):
+        study(tmp_path, make=lambda goal: made, vary={"goal": "uniform(0, 1)"})
+
+
+def test_a_problem_may_come_with_its_guess(tmp_path):
+    def make(goal):
+        ocp = cart(goal)
+        return ocp, to.constant_guess(ocp)
+
+    assert study(tmp_path, n=1, make=make, vary={"goal": "uniform(0, 1)"}).scalars()["success"].all()
+
+
 def test_rows_of_several_lengths_lie_in_one_array(tmp_path):
     found = study(tmp_path, n=8, vary={"goal": "uniform(0, 1)", "knots": "each(3, 9)"}, shard=1)
     knots = found.scalars()["knots"]
