@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,8 @@ class Stored:
         if not (self.path / "zarr.json").exists():
             raise FileNotFoundError(f"there is no study in {folder}: it would hold {FOLDER}")
         store: Any = durable_store(self.path) if writable else self.path
-        self.group: Any = zarr.open_group(store, mode="r+" if writable else "r")
+        with self._readable("zarr.json"):
+            self.group: Any = zarr.open_group(store, mode="r+" if writable else "r")
         attributes = self.group.attrs
         if attributes.get("format") != FORMAT:
             raise ForeignDataset(f"{self.path} is no dataset of a study: choose another folder")
@@ -65,7 +67,9 @@ class Stored:
 
         Raises :class:`ForeignDataset` where they are not what the study wrote.
         """
-        found = self._read(name, rows) if name in self.group else None
+        with self._readable(f"{name}/zarr.json"):
+            there = name in self.group
+        found = self._read(name, rows) if there else None
         if name in self.arrays:
             wrong = np.flatnonzero(self.marked.of(name, rows, found) != marks[rows, self.marked.column[name]])
             if len(wrong):
@@ -95,6 +99,16 @@ class Stored:
                 except Exception:
                     raise self._amiss(name, int(first), f"cannot be read ({error})") from error
             raise
+
+    @contextmanager
+    def _readable(self, file: str) -> Iterator[None]:
+        """Around what reads a description of arrays."""
+        try:
+            yield
+        except (ValueError, KeyError, TypeError) as error:
+            raise ForeignDataset(
+                f"{self.path / file} cannot be read ({error}): bring it back, or choose another folder"
+            ) from error
 
     def _amiss(self, name: str, row: int, how: str) -> ForeignDataset:
         number = row // self.shard

@@ -301,6 +301,15 @@ def test_a_damaged_file_is_told_as_such(name, damage, whole, mine):
     assert_refused(mine, name, whole)
 
 
+@pytest.mark.parametrize("name", ["zarr.json", "cost/zarr.json"])
+@pytest.mark.parametrize("text", ["", '{"zarr_format": 3,'])
+def test_a_damaged_description_is_told_as_such(name, text, mine):
+    (mine / FOLDER / name).write_text(text)
+    for read in (lambda at: to.Sweep(at).scalars(), study):
+        with pytest.raises(ForeignDataset, match=f"{name} cannot be read .* bring it back, or choose another folder"):
+            read(mine)
+
+
 def test_the_study_that_a_dataset_tells_of_is_its_own(mine):
     group = zarr.open_group(mine / FOLDER, mode="r+")
     group.attrs["study"] = {**group.attrs["study"], "seed": SEED + 1}
