@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -90,7 +91,7 @@ def _split(text: str) -> tuple[str, str]:
 def _run(config: Config, **options: Any) -> None:
     from experiments.config.toml_text import to_toml
     from experiments.sweep.run import run
-    from trajopt.sweeps.dataset import FOLDER
+    from trajopt.sweeps.stored import FOLDER
     from trajopt.validation.validation import require_valid
 
     assert config.sweep is not None
@@ -107,12 +108,17 @@ def _run(config: Config, **options: Any) -> None:
     except KeyboardInterrupt:
         click.echo(f"Interrupted: finished rows are in {folder}; the same command goes on.")
         raise click.exceptions.Exit(FAILED) from None
-    (folder / CONFIG_FILE).write_text(to_toml(config.as_dict()), encoding="utf-8")
+    config_of_all = replace(config, sweep=replace(config.sweep, n=max(found.n, config.sweep.n)))
+    (folder / CONFIG_FILE).write_text(to_toml(config_of_all.as_dict()), encoding="utf-8")
     there = sum(before)
     if there == config.sweep.n:
         click.echo(f"all {there} rows were there already: nothing was solved again")
     elif there:
         click.echo(f"{there} rows were there already, {config.sweep.n - there} were solved now")
+    if found.n > config.sweep.n:
+        unsolved = found.n - len(found.finished)
+        rest = f", {unsolved} of them are still missing: give --n {found.n}" if unsolved else ""
+        click.echo(f"the dataset has {found.n} rows, of which --n {config.sweep.n} takes none away{rest}")
     for line in told(found):
         click.echo(line)
     if config.output.plots:

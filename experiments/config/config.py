@@ -30,7 +30,7 @@ from problems.free_time import TIME_KEYS, TimeSettings
 from problems.registry import PROBLEMS, load_problem
 from problems.robots import is_path
 from problems.task import Checked, Checks, SettingsError
-from trajopt.sweeps.variation import Variation
+from trajopt.sweeps.variation import LISTS, Variation
 
 DEFAULT_SOLVER = "auto"
 DEFAULT_ENGINE = "auto"
@@ -38,6 +38,8 @@ _STEP = f"a positive step of at most {LARGEST_STEP}, with finite differences onl
 TABLES = ("problem", "backend", "engine", "solver", "output", "replan", "sweep")
 NAMED = ("backend", "solver")
 """Tables that may be given as their name alone."""
+ROW = ("problem", "solver", "backend")
+"""Tables of which rows of a study are made: no other key varies anything."""
 
 
 class ConfigError(ValueError):
@@ -102,11 +104,47 @@ class SweepSettings(Checked):
         failed = {}
         for key, given in self.vary.items():
             try:
-                Variation.of(given)
+                variation = Variation.of(given)
             except (TypeError, ValueError) as error:
                 failed[f"vary.{key}"] = str(error)
+                continue
+            if wrong := _not_of_a_row(key) or _unknown_choice(key, variation):
+                failed[f"vary.{key}"] = wrong
         if failed:
             raise SettingsError(failed)
+
+
+def _not_of_a_row(key: str) -> str:
+    """What is wrong with a key that changes no row, empty for others."""
+    table = key.partition(".")[0]
+    if table in ROW:
+        return ""
+    if table == "engine":
+        return "vary backend.engine in its place"
+    if table not in TABLES:
+        return _unknown(table, ROW)
+    return f"varies nothing: rows are made of {', '.join(ROW[:-1])} and {ROW[-1]}; vary a key of these"
+
+
+def _unknown_choice(key: str, variation: Variation) -> str:
+    """What is wrong with names to choose from of which one is not known, empty for others."""
+    from trajopt.solvers.registry import SOLVERS
+
+    names: dict[str, Iterable[str]] = {
+        "problem.name": PROBLEMS,
+        "solver": SOLVERS,
+        "solver.name": SOLVERS,
+        "backend": METHODS,
+        "backend.name": METHODS,
+        "backend.engine": ENGINES,
+    }
+    if key not in names:
+        return ""
+    if variation.kind not in LISTS:
+        return f"{variation} draws numbers, not names: list some to choose from"
+    known = list(names[key])
+    wrong = [name for name in variation.arguments if name not in known]
+    return f"expected {_one_of(wrong[0], known)}, got {wrong[0]!r}" if wrong else ""
 
 
 def _flat(tables: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:

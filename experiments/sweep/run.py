@@ -14,6 +14,7 @@ from experiments.analysis.compare import with_solver
 from experiments.config.build import build_task, solve_task
 from experiments.config.config import Config, ConfigError, SweepSettings, read_config, set_value
 from problems.robots import is_path
+from problems.task import SettingsError
 from trajopt import Sweep, SweepProblem, sweep
 from trajopt.sweeps.run import Report
 
@@ -77,8 +78,8 @@ def with_variations(config: Config, **given: Any) -> Config:
     given = {key: value for key, value in given.items() if value is not None}
     try:
         study = replace(own, **{**given, "vary": {**own.vary, **given.get("vary", {})}})
-    except ValueError as error:
-        raise ConfigError(config.source, [f"sweep: {error}"]) from error
+    except SettingsError as error:
+        raise ConfigError(config.source, [f"sweep.{key}: {text}" for key, text in error.problems.items()]) from error
     if not study.vary:
         remedy = "give --vary KEY=uniform(low, high) or KEY=a,b, or a table [sweep.vary]"
         raise ConfigError(config.source, [f"sweep.vary: nothing is varied; {remedy}"])

@@ -37,6 +37,13 @@ def refusing(goal: float, **others: object) -> to.OCP:
     return cart(goal, **others)  # type: ignore[arg-type]
 
 
+def lasting(goal: float, knots: int) -> to.OCP:
+    """Problems of several lengths; a negative one is an error."""
+    if knots < 0:
+        raise ValueError("no knots")
+    return cart(goal, knots=knots)
+
+
 def far_off(states: np.ndarray) -> list[str]:
     """What is amiss with states that end on the left."""
     end = states[-1, 0]

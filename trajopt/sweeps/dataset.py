@@ -9,18 +9,19 @@
 | duration | (n,) | of the motion [s], which differs from the last of ``times`` where it was chosen |
 | times, xs | (n, N + 1), (n, N + 1, nx) | NaN behind the last knot of a shorter row |
 | us, K | (n, N, nu), (n, N, nu, ndx) | likewise; K if asked for |
-| mark | (n,) | 0 for a row that is not there yet, else a hash of the study and the row |
+| mark | (n, arrays) | 0 for a row that is not there yet, else for each array a hash of the study, the row and its content |
 
-Rows are written shard by shard: a file of each array for each ``shard`` rows. Each file appears whole or not at all, the marks
-come last, and a row is where its number says: so a process that is killed, and a disk that is full, leave the rows that are
-marked, and what is done again lands in the same place. The attributes of the group hold what the rows are functions of
-(``study``), and for each session the versions of what computed.
+Rows are written shard by shard: a file of each array for each ``shard`` rows, none where all of them are empty. Each file appears
+whole or not at all, and is on the disk before the next one; the marks come last, and a row is where its number says: so a process
+that is killed, a power cut and a full disk leave the rows that are marked, and what is done again lands in the same place. What
+lies in shards without a mark is removed when the study goes on. The attributes of the group hold what the rows are functions of
+(``study``), the names of the arrays in the order of the marks, and for each session the versions of what computed.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -29,13 +30,14 @@ import numpy as np
 
 from dynamics_backends.protocol import Array
 from trajopt.results.solution import versions
+from trajopt.sweeps.durable import durable_store, settle
 from trajopt.sweeps.extra import require
+from trajopt.sweeps.marks import digest
 from trajopt.sweeps.rows import SCALARS, Result
+from trajopt.sweeps.stored import FOLDER, FORMAT, FORMAT_VERSION, MARK, ForeignDataset, Stored, finished
 from trajopt.sweeps.variation import LISTS, Variation, Variations
 
-FOLDER, LOCK = "sweep.zarr", "sweep.lock"
-FORMAT, FORMAT_VERSION = "trajopt.sweep", 1
-MARK = "mark"
+LOCK, VARY, SESSION = "sweep.lock", "vary/", "session"
 _TYPES: dict[type, Any] = {
     str: np.dtypes.StringDType(),
     bool: np.dtype(bool),
@@ -46,10 +48,6 @@ _EMPTY: dict[str, Any] = {"f": np.nan, "i": 0, "u": 0, "b": False, "T": ""}
 _AXES = {"times": ("knot",), "xs": ("knot", "state"), "us": ("knot", "control"), "K": ("knot", "control", "tangent")}
 
 
-class ForeignDataset(ValueError):
-    """The folder holds another study, or a shard of one."""
-
-
 def shard_size(n: int) -> int:
     """Rows of a shard: enough for a batch, few enough that a stop costs little."""
     return int(np.clip(n // 64, 8, 256))
@@ -58,7 +56,8 @@ def shard_size(n: int) -> int:
 class Dataset:
     """The dataset of a study, to be written by one process at a time.
 
-    Raises :class:`ForeignDataset` where the folder holds another study, OSError where it cannot be written, or is being written.
+    Raises :class:`ForeignDataset` where the folder holds another study, or rows that are not what this one wrote there; OSError
+    where it cannot be written, or is being written.
     """
 
     def __init__(
@@ -68,11 +67,10 @@ class Dataset:
         folder.mkdir(parents=True, exist_ok=True)
         self._lock = _locked(folder)
         try:
-            self._group = self._opened(dict(study), n, shard)
-            self.shard: int = self._group.attrs["shard"]
-            self.rows = max(n, *(array.shape[0] for _, array in self._arrays()), 0)
-            self._marks = _marks(self._group.attrs["digest"], self.rows)
-            self._check_marks()
+            self._stored = self._opened(dict(study), n, shard)
+            self._group, self.shard = self._stored.group, self._stored.shard
+            self._tidy()
+            self.rows = max(n, self._stored.n)
             for _, array in self._arrays():
                 array.resize((self.rows, *array.shape[1:]))
             self._session = self._begun()
@@ -80,50 +78,55 @@ class Dataset:
             self.close()
             raise
 
-    def _opened(self, study: dict[str, Any], n: int, shard: int | None) -> Any:
-        zarr = require("zarr")
+    def _opened(self, study: dict[str, Any], n: int, shard: int | None) -> Stored:
         path = self.folder / FOLDER
-        digest = hashlib.sha256(json.dumps(study, sort_keys=True).encode()).hexdigest()
-        head = {"format": FORMAT, "format_version": FORMAT_VERSION, "study": study, "digest": digest, "sessions": []}
-        head |= {"shard": shard or shard_size(n)}
+        head = {"format": FORMAT, "format_version": FORMAT_VERSION, "study": study, "digest": digest(study)}
+        head |= {"sessions": [], "shard": shard or shard_size(n), "arrays": _names(study)}
         if not (path / "zarr.json").exists():
-            return zarr.create_group(path, overwrite=path.exists(), attributes=head)
-        group = opened(self.folder, "r+")
-        there = group.attrs["study"]
-        if group.attrs["digest"] != digest:
-            if not _marked(group).any():  # it ended before its first row: nothing is lost
-                return zarr.create_group(path, overwrite=True, attributes=head)
+            return self._begin(head)
+        stored = Stored(self.folder, writable=True)
+        if not len(finished(stored.marks())):  # it ended before its first row: nothing is lost
+            return self._begin(head)
+        there = stored.group.attrs["study"]
+        if stored.group.attrs["digest"] != head["digest"]:
             keys = ", ".join(sorted(_differences(there, study))) or "its digest"
             raise ForeignDataset(
                 f"{path} holds another study, which differs in {keys}: choose another folder, or remove this one"
             )
-        if shard is not None and shard != group.attrs["shard"]:
+        if stored.arrays != head["arrays"]:
             raise ForeignDataset(
-                f"{path} is written in shards of {group.attrs['shard']} rows, which stay as they are: leave the shard of "
+                f"{path} was written by another version of this package, whose marks tell something else: it can be read; to "
+                "go on, choose another folder"
+            )
+        if shard is not None and shard != stored.shard:
+            raise ForeignDataset(
+                f"{path} is written in shards of {stored.shard} rows, which stay as they are: leave the shard of "
                 f"{shard} out, or choose another folder"
             )
-        for rest in path.rglob("*.partial"):  # of a process that was killed
-            rest.unlink(missing_ok=True)
-        return group
+        stored.check()
+        return stored
+
+    def _begin(self, head: dict[str, Any]) -> Stored:
+        store = durable_store(self.folder / FOLDER)
+        require("zarr").create_group(store, overwrite=store.root.exists(), attributes=head)
+        settle(self.folder)
+        return Stored(self.folder, writable=True)
 
     def _arrays(self) -> list[tuple[str, Any]]:
         """All arrays, by name."""
-        zarr = require("zarr")
-        members = self._group.members(max_depth=None)
-        return [(name, item) for name, item in members if isinstance(item, zarr.Array)]
+        return [(name, self._group[name]) for name in (*self._stored.arrays, MARK) if name in self._group]
 
-    def _check_marks(self) -> None:
-        found = self._found()
-        wrong = np.flatnonzero((found != 0) & (found != self._marks[: len(found)]))
-        if len(wrong):
-            first = int(wrong[0]) // self.shard * self.shard
-            raise ForeignDataset(
-                f"the shard of rows {first} to {first + self.shard - 1} in {self.folder / FOLDER} belongs to another study, "
-                f"or to another place: remove its files, those named {first // self.shard} in the folders c, and run again"
-            )
-
-    def _found(self) -> Array:
-        return _marked(self._group)
+    def _tidy(self) -> None:
+        """Remove what a process that was killed left: files that have no name yet, and shards without a mark."""
+        for rest in self._stored.path.rglob(".*.tmp"):
+            rest.unlink(missing_ok=True)
+        marked = set(np.unique(finished(self._stored.marks()) // self.shard).astype(str))
+        for folder in (self._stored.path / name / "c" for name, _ in self._arrays()):
+            left = [rest for rest in folder.iterdir() if rest.name not in marked] if folder.is_dir() else []
+            for rest in left:
+                shutil.rmtree(rest) if rest.is_dir() else rest.unlink()
+            if left:
+                settle(folder)
 
     def _begun(self) -> int:
         """The number of this session, noted with its versions."""
@@ -137,8 +140,7 @@ class Dataset:
     def missing(self, n: int) -> Iterator[range]:
         """The rows below n that are not there, each range within a shard."""
         there = np.zeros(n, dtype=bool)
-        found = self._found()[:n]
-        there[: len(found)] = found != 0
+        there[[row for row in finished(self._stored.marks()) if row < n]] = True
         for first in range(0, n, self.shard):
             rows = np.flatnonzero(~there[first : first + self.shard]) + first
             if len(rows):
@@ -158,25 +160,37 @@ class Dataset:
             raise OSError(error.errno, kept, str(self.folder)) from error
 
     def _write_all(self, results: Sequence[Result]) -> None:
-        rows = slice(results[0].row, results[-1].row + 1)
-        assert [r.row for r in results] == list(range(rows.start, rows.stop))
-        drawn = [self.variations.values(r.row) for r in results]
-        for key, variation in self.variations.by_key.items():
-            self._write(f"vary/{key}", rows, column([values[key] for values in drawn], variation))
-        for name, kind in SCALARS.items():
-            self._write(name, rows, np.array([r.scalars[name] for r in results], dtype=_TYPES[kind]))
-        self._write("session", rows, np.full(len(results), self._session))
-        for name in dict.fromkeys(name for r in results for name in r.arrays):
-            self._write(name, rows, _padded([r.arrays.get(name) for r in results]))
-        self._write(MARK, rows, self._marks[rows])
+        rows = [r.row for r in results]
+        at = slice(rows[0], rows[-1] + 1)
+        assert rows == list(range(at.start, at.stop))
+        marked = self._stored.marked
+        marks = np.zeros((len(rows), len(marked.column)), dtype=np.uint64)
+        for name, column in marked.column.items():
+            values = self._values(name, results)
+            if values is not None:
+                self._write(name, at, values)
+            marks[:, column] = marked.of(name, rows, values)
+        self._write(MARK, at, marks)
+
+    def _values(self, name: str, results: Sequence[Result]) -> Array | None:
+        """What an array holds of results; None where it holds nothing of any row."""
+        if name.startswith(VARY):
+            key = name.removeprefix(VARY)
+            drawn = [self.variations.values(r.row)[key] for r in results]
+            return column(drawn, self.variations.by_key[key])
+        if name in SCALARS:
+            return np.array([r.scalars[name] for r in results], dtype=_TYPES[SCALARS[name]])
+        if name == SESSION:
+            return np.full(len(results), self._session)
+        wide = self._group[name].shape[1:] if name in self._group else None
+        return _padded([r.arrays.get(name) for r in results], wide)
 
     def _write(self, name: str, rows: slice, values: Array) -> None:
         """Values of some rows; the array is made when it is first needed, and grows with the longest row."""
         array = self._group[name] if name in self._group else self._created(name, values)
-        shape = (array.shape[0], *map(max, zip(array.shape[1:], values.shape[1:], strict=True)))
-        if shape != array.shape:
-            array.resize(shape)
-        array[(rows, *(slice(size) for size in values.shape[1:]))] = values
+        if array.shape[1:] != values.shape[1:]:
+            array.resize((array.shape[0], *values.shape[1:]))
+        array[rows] = values
 
     def _created(self, name: str, values: Array) -> Any:
         kind, inner = values.dtype.kind, tuple(max(1, size) for size in values.shape[1:])
@@ -202,18 +216,10 @@ class Dataset:
         self.close()
 
 
-def opened(folder: Path, mode: str = "r") -> Any:
-    """The zarr group of a study's folder. Raises FileNotFoundError, ForeignDataset for something else."""
-    zarr = require("zarr")
-    path = folder / FOLDER
-    if not (path / "zarr.json").exists():
-        raise FileNotFoundError(f"there is no study in {folder}: it would hold {FOLDER}")
-    group = zarr.open_group(path, mode=mode)
-    if group.attrs.get("format") != FORMAT:
-        raise ForeignDataset(f"{path} is no dataset of a study: choose another folder")
-    if group.attrs["format_version"] > FORMAT_VERSION:
-        raise ForeignDataset(f"{path} was written by a newer version of this package: update it")
-    return group
+def _names(study: Mapping[str, Any]) -> list[str]:
+    """The arrays of a study but for its marks."""
+    gains = ("K",) if study["gains"] else ()
+    return [*(f"{VARY}{key}" for key in study["vary"]), *SCALARS, SESSION, "times", "xs", "us", *gains]
 
 
 def column(values: Sequence[Any], variation: Variation) -> Array:
@@ -232,27 +238,16 @@ def column(values: Sequence[Any], variation: Variation) -> Array:
     return np.array([v if isinstance(v, str) else json.dumps(v) for v in values], dtype=_TYPES[str])
 
 
-def _padded(arrays: Sequence[Array | None]) -> Array:
-    """Arrays side by side in the shape of the largest, with NaN behind the ends of others."""
-    there = [a for a in arrays if a is not None]
-    shape = np.max([a.shape for a in there], axis=0)
-    found = np.full((len(arrays), *shape), np.nan)
+def _padded(arrays: Sequence[Array | None], wide: tuple[int, ...] | None) -> Array | None:
+    """Arrays side by side in the shape of the largest, at least as wide as said, with NaN behind the ends of others."""
+    shapes = [a.shape for a in arrays if a is not None] + ([] if wide is None else [wide])
+    if not shapes:
+        return None
+    found = np.full((len(arrays), *np.max(shapes, axis=0)), np.nan)
     for row, a in enumerate(arrays):
         if a is not None:
             found[row][tuple(map(slice, a.shape))] = a
     return found
-
-
-def _marks(digest: str, n: int) -> Array:
-    """For each row a number that no other row, and no row of another study, has; not zero."""
-    head = hashlib.blake2b(digest.encode(), digest_size=8).digest()
-    hashed = (hashlib.blake2b(head + row.to_bytes(8, "little"), digest_size=8).digest() for row in range(n))
-    return np.frombuffer(b"".join(hashed), dtype=np.uint64) | np.uint64(1)
-
-
-def _marked(group: Any) -> Array:
-    """The marks that are there."""
-    return group[MARK][:] if MARK in group else np.zeros(0, dtype=np.uint64)
 
 
 def _differences(a: Any, b: Any, path: str = "") -> Iterator[str]:

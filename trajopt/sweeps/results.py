@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dynamics_backends.protocol import Array
-from trajopt.sweeps.dataset import MARK, opened
 from trajopt.sweeps.extra import require
 from trajopt.sweeps.rows import COLUMNS, SCALARS
+from trajopt.sweeps.stored import Stored, finished
 
 
 class Trajectories(NamedTuple):
@@ -30,6 +30,8 @@ class Trajectories(NamedTuple):
 class Sweep:
     """The study in a folder, finished or not; rows that are not there yet are left out.
 
+    What is read is checked against the marks of its rows: values that the study did not write there are an error, which says where.
+
     folder: of the study. Raises FileNotFoundError, ForeignDataset where it holds something else.
     """
 
@@ -37,12 +39,16 @@ class Sweep:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "folder", Path(self.folder))
-        _ = self.group
+        _ = self._stored
 
     @cached_property
+    def _stored(self) -> Stored:
+        return Stored(self.folder)
+
+    @property
     def group(self) -> Any:
-        """The zarr group, read-only."""
-        return opened(self.folder)
+        """The zarr group, read-only; what is read from it is not checked."""
+        return self._stored.group
 
     @property
     def study(self) -> Mapping[str, Any]:
@@ -55,9 +61,14 @@ class Sweep:
         return self.group.attrs["sessions"]
 
     @property
+    def n(self) -> int:
+        """How many rows the study has been given, finished or not."""
+        return self._stored.n
+
+    @property
     def finished(self) -> Array:
         """The rows that are there (m,)."""
-        return np.flatnonzero(self.group[MARK][:]) if MARK in self.group else np.zeros(0, dtype=int)
+        return finished(self._stored.marks())
 
     @property
     def keys(self) -> list[str]:
@@ -66,7 +77,8 @@ class Sweep:
 
     def values(self, key: str) -> Array:
         """The values of a varied key in the finished rows, (m,) or (m, k)."""
-        return self.group[f"vary/{key}"][:][self.finished]
+        marks = self._stored.marks()
+        return self._stored.values(f"vary/{key}", finished(marks), marks)
 
     def scalars(self) -> Any:
         """A pandas.DataFrame: a line for each finished row, the varied values, then those of
@@ -75,35 +87,36 @@ class Sweep:
         A key whose values are lists has a column for each entry: key[0], key[1], ...; one that is called as a result is vary/key.
         """
         pandas = require("pandas")
-        rows = self.finished
+        marks = self._stored.marks()
+        rows, names = finished(marks), (*SCALARS, "session")
         columns: dict[str, Any] = {}
         for key in self.keys if len(rows) else ():
-            columns |= by_entry(_column(key), self.values(key))
-        names = *SCALARS, "session"
-        there = [name for name in names if not len(rows) or name in self.group]  # an older one has fewer
-        columns |= {name: self.group[name][:][rows] if len(rows) else [] for name in there}
+            columns |= by_entry(_column(key), self._stored.values(f"vary/{key}", rows, marks))
+        found = {name: self._stored.values(name, rows, marks) if len(rows) else [] for name in names}
+        columns |= {name: values for name, values in found.items() if values is not None}  # an older one has fewer
         return pandas.DataFrame(columns, index=pandas.Index(rows, name="row"))
 
     def trajectories(self, rows: Sequence[int] | None = None, success: bool = True) -> Trajectories:
         """The trajectories of rows, default all finished ones; success: only of those that were solved."""
-        chosen = self._chosen(rows, success)
-        if not len(chosen) or "xs" not in self.group:  # none was solved
+        marks = self._stored.marks()
+        chosen = self._chosen(rows, success, marks)
+        found = [self._stored.values(name, chosen, marks) for name in ("times", "xs", "us")]
+        if not len(chosen) or any(values is None for values in found):  # none was solved
             return Trajectories(chosen, np.zeros((0, 0)), np.zeros((0, 0, 0)), np.zeros((0, 0, 0)))
-        found = [self.group[name].oindex[chosen] for name in ("times", "xs", "us")]
         return Trajectories(chosen, *found)
 
     def items(self, rows: Sequence[int] | None = None, success: bool = True) -> Items:
         """The rows one by one, read when they are asked for: a dataset for torch.utils.data.DataLoader."""
-        return Items(self.folder, tuple(map(int, self._chosen(rows, success))))
+        return Items(self.folder, tuple(map(int, self._chosen(rows, success, self._stored.marks()))))
 
-    def _chosen(self, rows: Sequence[int] | None, success: bool) -> Array:
-        there = self.finished
+    def _chosen(self, rows: Sequence[int] | None, success: bool, marks: Array) -> Array:
+        there = finished(marks)
         if rows is not None:
             missing = np.setdiff1d(rows, there)
             if len(missing):
                 raise IndexError(f"row {missing[0]} is not among the {len(there)} finished rows of {self.folder}")
             there = np.asarray(rows, dtype=int)
-        return there[self.group["success"][:][there]] if success and len(there) else there
+        return there[self._stored.values("success", there, marks)] if success and len(there) else there
 
 
 @dataclass(frozen=True)
@@ -122,19 +135,26 @@ class Items:
 
     def __getitem__(self, i: int) -> dict[str, Any]:
         row = self.rows[i]
-        group = self._group
-        knots = int(group["knots"][row])
-        item = {"row": row, "cost": float(group["cost"][row])}
-        item |= {name: group[name][row, : knots + 1] for name in ("times", "xs")} | {"us": group["us"][row, :knots]}
-        return item | {_column(key): values[row] for key, values in self._varied.items()}
+        knots, cost, times, xs, us = (self._value(name, row) for name in ("knots", "cost", "times", "xs", "us"))
+        item = {"row": row, "cost": float(cost), "times": times[: knots + 1], "xs": xs[: knots + 1], "us": us[:knots]}
+        return item | {_column(key): values[i] for key, values in self._varied.items()}
+
+    def _value(self, name: str, row: int) -> Any:
+        return self._stored.values(name, np.array([row]), self._marks)[0]
 
     @cached_property
-    def _group(self) -> Any:
-        return opened(Path(self.folder))
+    def _stored(self) -> Stored:
+        return Stored(Path(self.folder))
+
+    @cached_property
+    def _marks(self) -> Array:
+        return self._stored.marks()
 
     @cached_property
     def _varied(self) -> dict[str, Array]:
-        found = {key: self._group[f"vary/{key}"][:] for key in self._group.attrs["study"]["vary"]}
+        names = {key: f"vary/{key}" for key in self._stored.group.attrs["study"]["vary"]}
+        rows = np.array(self.rows, dtype=int)
+        found = {key: self._stored.values(name, rows, self._marks) for key, name in names.items()}
         return {key: values for key, values in found.items() if values.dtype.kind in "bif"}
 
     def __getstate__(self) -> dict[str, Any]:

@@ -78,14 +78,30 @@ class Study:
     gains: bool = False
 
     def problem(self, row: int) -> SweepProblem:
-        """The problem of a row. Raises what the function that makes it raises."""
-        made = self.make(**self.variations.values(row))
-        if isinstance(made, OCP):
-            made = SweepProblem(made)
-        problem = made if isinstance(made, SweepProblem) else SweepProblem(*made)
+        """The problem of a row. Raises what the function that makes it raises, TypeError where it returns no problem."""
+        problem = _as_problem(self.make(**self.variations.values(row)))
         if problem.solver is None and problem.options is None:
             problem = problem._replace(solver=self.solver, options=self.options)
         return problem
+
+
+def _as_problem(made: Any) -> SweepProblem:
+    match made:
+        case SweepProblem(ocp=OCP()):
+            return made
+        case OCP():
+            return SweepProblem(made)
+        case (OCP() as ocp, guess):
+            return SweepProblem(ocp, guess)
+    raise TypeError(
+        f"a row's problem is {_told(made)}: let the function that makes it return an OCP, an OCP and a guess, or a SweepProblem "
+        "with an OCP"
+    )
+
+
+def _told(made: Any) -> str:
+    kinds = [type(part).__name__ for part in made] if isinstance(made, tuple) else []
+    return f"a {type(made).__name__}" + (f" ({', '.join(kinds)})" if kinds else "")
 
 
 class Result(NamedTuple):

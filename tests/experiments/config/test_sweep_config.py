@@ -116,6 +116,28 @@ def test_the_command_line_adds_to_the_table_and_a_saved_config_repeats_it(config
     np.testing.assert_array_equal(*found)
 
 
+def test_fewer_rows_than_there_are_take_none_away(config, tmp_path):
+    out, plain = tmp_path / "out", ("--set", "output.plots=false")
+    assert run(config, out, *plain).exit_code == SOLVED
+    result = run(config, out, "--n", 2, *plain)
+    assert result.exit_code == SOLVED and "4 of 4 rows solved" in result.output
+    assert (
+        "all 2 rows were there already: nothing was solved again\nthe dataset has 4 rows, of which --n 2 takes"
+        in result.output
+    )
+    assert load_config(out / "config.toml").sweep.n == Sweep(out).n == 4
+    group = Sweep(out).group
+    import zarr
+
+    zarr.open_group(group.store.root, mode="r+")["mark"][1:] = 0
+    result = run(config, out, "--n", 2, *plain)
+    assert "1 rows were there already, 1 were solved now" in result.output
+    assert (
+        "takes none away, 2 of them are still missing: give --n 4" in result.output
+        and "2 of 2 rows solved" in result.output
+    )
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -128,6 +150,16 @@ def test_the_command_line_adds_to_the_table_and_a_saved_config_repeats_it(config
         (["--scheduler", "tcp://127.0.0.1:1"], "leave one of them out"),
         (["--set", "sweep.vary.problem.dt=uniform(1)"], "sweep.vary.problem.dt: "),
         (["--set", "sweep.m=3"], "sweep.m: unknown key"),
+        (["--vary", "sweep.n=1,2"], "sweep.vary.sweep.n: varies nothing: rows are made of problem, solver and backend"),
+        (["--vary", "output.directory=a,b"], "sweep.vary.output.directory: varies nothing"),
+        (["--set", "sweep.vary.replan.rate=[1, 2]"], "sweep.vary.replan.rate: varies nothing"),
+        (["--vary", "probelm.dt=0.1,0.2"], "probelm: unknown key; did you mean problem?"),
+        (["--vary", "engine=numpy,compiled"], "vary backend.engine in its place"),
+        (["--vary", "solver.name=slq,dpp"], "sweep.vary.solver.name: expected one of"),
+        (["--vary", "solver.name=slq,dpp"], "(did you mean 'ddp'?), got 'dpp'"),
+        (["--vary", "backend=each(analitic)"], "(did you mean 'analytic'?), got 'analitic'"),
+        (["--vary", "problem.name=arm_goto"], "(did you mean 'arm_go_to'?), got 'arm_goto'"),
+        (["--vary", "solver.name=integers(1, 2)"], "integers(1, 2) draws numbers, not names"),
     ],
 )
 def test_mistakes_are_told_in_a_sentence(config, tmp_path, arguments, message):

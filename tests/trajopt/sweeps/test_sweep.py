@@ -16,11 +16,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from sweep_cases import VARY, cart, deadly, judged, limited, refusing, swinging
+from sweep_cases import VARY, cart, deadly, judged, lasting, limited, refusing, swinging
 
 import trajopt as to
-from trajopt.sweeps import rows, run
-from trajopt.sweeps.dataset import FOLDER, ForeignDataset
+from trajopt.sweeps import durable, rows, run
+from trajopt.sweeps.dataset import Dataset
+from trajopt.sweeps.stored import FOLDER, ForeignDataset
 
 zarr = pytest.importorskip("zarr")
 pytest.importorskip("filelock")
@@ -107,14 +108,14 @@ to.sweep(cart, VARY, 10, {str(tmp_path)!r}, seed={SEED}, solver="slq", workers=0
 
 
 def test_a_full_disk_ends_with_the_finished_part_intact(whole, tmp_path, monkeypatch):
-    whole_set = zarr.storage.LocalStore.set
+    write_whole = durable.write_whole
 
-    async def full(self, key, value, *more):
-        if "/c/1" in key and key.startswith("xs"):
-            raise OSError(errno.ENOSPC, "No space left on device", key)
-        await whole_set(self, key, value, *more)
+    def full(path, write):
+        if "/xs/c/1" in path.as_posix():
+            raise OSError(errno.ENOSPC, "No space left on device", str(path))
+        write_whole(path, write)
 
-    monkeypatch.setattr(zarr.storage.LocalStore, "set", full)
+    monkeypatch.setattr(durable, "write_whole", full)
     with pytest.raises(OSError, match="No space left .* goes on where it was"):
         study(tmp_path)
     monkeypatch.undo()
@@ -209,19 +210,184 @@ def test_a_study_without_a_row_gives_way(tmp_path):
     assert study(tmp_path, n=2).study["vary"].keys() == VARY.keys()
 
 
+# -- shards that are not what was written -----------------------------------------------------------------------
+
+READERS = (
+    lambda found: found.scalars(),
+    lambda found: found.trajectories(),
+    lambda found: [found.items()[row] for row in range(10)],
+)
+"""One by one, so that what one of them does not read is noticed by another."""
+
+
+def all_of(folder, number=1):
+    """The files of a shard, by array."""
+    names = sorted(path.parent for path in (folder / FOLDER).rglob("c"))
+    found = {path.relative_to(folder / FOLDER).as_posix(): path / "c" / str(number) for path in names}
+    return {name: path for name, path in found.items() if path.exists()}
+
+
+def put(source, target):
+    """Put a file, or a folder of files, in the place of another one."""
+    shutil.rmtree(target) if target.is_dir() else target.unlink()
+    (shutil.copytree if source.is_dir() else shutil.copyfile)(source, target)
+
+
+def assert_refused(folder, name, whole):
+    """Neither read nor gone on with, but for its remedy."""
+    told = f"{name} of rows 4 to 7 in .* {name}/c/1 .* remove .*mark/c/1, and the same study solves these rows again"
+    with pytest.raises(ForeignDataset, match=told):
+        for read in READERS:
+            read(to.Sweep(folder))
+    with pytest.raises(ForeignDataset, match=told):
+        study(folder)
+    mark = folder / FOLDER / "mark" / "c" / "1"
+    shutil.rmtree(mark) if mark.is_dir() else mark.unlink()
+    assert list(to.Sweep(folder).finished) == [0, 1, 2, 3, 8, 9]
+    assert_same(study(folder), whole)
+
+
+@pytest.fixture
+def mine(whole, tmp_path):
+    """A study of one's own to do harm to."""
+    return shutil.copytree(whole.folder, tmp_path / "mine")
+
+
+@pytest.fixture(scope="module")
+def theirs(tmp_path_factory):
+    """Another study, whose shards are of the same shape."""
+    return study(tmp_path_factory.mktemp("theirs"), make=partial(cart, weight=2.0), vary={**VARY, "weight": [2.0]})
+
+
 @pytest.mark.parametrize("other", ["study", "place"])
-def test_a_shard_that_does_not_belong_is_refused(other, tmp_path):
-    mine, theirs = tmp_path / "mine", tmp_path / "theirs"
-    study(mine)
-    study(theirs, seed=8)
-    source, number = (theirs, 1) if other == "study" else (mine, 0)
-    for array in (mine / FOLDER).rglob("c"):
-        if (source_file := source / array.relative_to(mine) / str(number)).exists():
-            target = array / "1"
-            shutil.rmtree(target) if target.is_dir() else target.unlink()
-            (shutil.copytree if source_file.is_dir() else shutil.copyfile)(source_file, target)
-    with pytest.raises(ForeignDataset, match="rows 4 to 7 .* belongs to another study"):
-        study(mine, n=12)
+@pytest.mark.parametrize("with_marks", [True, False])
+def test_a_shard_of_elsewhere_is_refused(other, with_marks, whole, theirs, mine):
+    source = all_of(theirs.folder) if other == "study" else all_of(whole.folder, 0)
+    for name, target in all_of(mine).items():
+        if name != "mark" or with_marks:
+            put(source[name], target)
+    with pytest.raises(ForeignDataset, match="of rows 4 to 7 in"):
+        to.Sweep(mine).scalars()
+    assert_refused(mine, "(vary/goal|vary/weight)", whole)
+
+
+@pytest.mark.parametrize("name", ["cost", "vary/weight", "xs", "us"])
+def test_an_array_of_another_study_is_refused(name, whole, theirs, mine):
+    put(all_of(theirs.folder)[name], all_of(mine)[name])
+    assert_refused(mine, name, whole)
+
+
+@pytest.mark.parametrize("name", ["cost", "reason", "success", "knots", "times", "us"])
+def test_a_file_that_is_gone_is_noticed(name, whole, mine):
+    path = all_of(mine)[name]
+    shutil.rmtree(path) if path.is_dir() else path.unlink()
+    assert_refused(mine, name, whole)
+
+
+def test_an_array_that_is_gone_is_noticed(mine):
+    shutil.rmtree(mine / FOLDER / "xs")
+    with pytest.raises(ForeignDataset, match="xs of rows 0 to 3"):
+        to.Sweep(mine).trajectories()
+    with pytest.raises(ForeignDataset, match="xs of rows 0 to 3"):
+        study(mine)
+
+
+@pytest.mark.parametrize("name", ["cost", "status", "vary/goal", "xs", "mark"])
+@pytest.mark.parametrize("damage", [lambda b: b"", lambda b: b[: len(b) // 2], lambda b: bytes(len(b))])
+def test_a_damaged_file_is_told_as_such(name, damage, whole, mine):
+    path = all_of(mine)[name]
+    file = next(p for p in (path, *path.rglob("*")) if p.is_file())
+    file.write_bytes(damage(file.read_bytes()))
+    assert_refused(mine, name, whole)
+
+
+@pytest.mark.parametrize("name", ["zarr.json", "cost/zarr.json"])
+@pytest.mark.parametrize("text", ["", '{"zarr_format": 3,'])
+def test_a_damaged_description_is_told_as_such(name, text, mine):
+    (mine / FOLDER / name).write_text(text)
+    for read in (lambda at: to.Sweep(at).scalars(), study):
+        with pytest.raises(ForeignDataset, match=f"{name} cannot be read .* bring it back, or choose another folder"):
+            read(mine)
+
+
+def test_the_study_that_a_dataset_tells_of_is_its_own(mine):
+    group = zarr.open_group(mine / FOLDER, mode="r+")
+    group.attrs["study"] = {**group.attrs["study"], "seed": SEED + 1}
+    for at in (to.Sweep, study):
+        with pytest.raises(ForeignDataset, match="tells of another study than the one that is there"):
+            at(mine)
+
+
+def test_rows_that_are_empty_have_no_files_and_miss_none(tmp_path):
+    """Rows without a solution have no trajectories; more rows, wider ones, and another stop change nothing of that."""
+    first = study(tmp_path, n=2, make=lasting, vary={"goal": [1.0], "knots": "each(-1, 3, 9)"}, shard=2)
+    assert list(first.scalars()["status"]) == ["error", "converged"]
+    for n in (3, 4, 9):
+        found = study(tmp_path, n=n, make=lasting, vary={"goal": [1.0], "knots": "each(-1, 3, 9)"}, shard=2)
+    assert list(found.scalars()["knots"]) == [0, 3, 9] * 3
+    assert found.trajectories(success=False).xs.shape == (9, 10, 2) and len(found.trajectories().rows) == 6
+
+
+def test_what_a_killed_process_left_of_a_row_is_not_taken_for_its_result(tmp_path, monkeypatch):
+    """The row was solved, but not marked; now it has no solution, and no trajectory."""
+    write = Dataset._write
+
+    def killed(self, name, rows, values):
+        if name == "mark" and rows.start == 1:
+            raise KeyboardInterrupt
+        write(self, name, rows, values)
+
+    options = {"make": lasting, "vary": {"goal": [1.0], "knots": [3]}, "shard": 2}
+    study(tmp_path, n=1, **options)
+    monkeypatch.setattr(Dataset, "_write", killed)
+    with pytest.raises(KeyboardInterrupt):
+        study(tmp_path, n=2, **options)
+    monkeypatch.undo()
+    monkeypatch.setattr(run, "solve_rows", lambda _, rows: [run.failed(row, "died", "no memory") for row in rows])
+    found = study(tmp_path, n=2, **options)
+    assert list(found.scalars()["status"]) == ["converged", "died"]
+    assert np.isnan(found.trajectories(success=False).xs[1]).all()
+    assert study(tmp_path, n=2, **options).n == 2
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="which file is meant is told by Linux")
+def test_each_file_is_on_the_disk_before_its_mark(tmp_path, monkeypatch):
+    """With the name that it has there; the mark is the last of its shard."""
+    events, fsync, replace = [], os.fsync, Path.replace
+
+    def settling(descriptor):
+        events.append(("on disk", str(Path(f"/proc/self/fd/{descriptor}").readlink())))
+        fsync(descriptor)
+
+    def renaming(self, target):
+        events.append(("named", str(target)))
+        return replace(self, target)
+
+    monkeypatch.setattr(os, "fsync", settling)
+    monkeypatch.setattr(Path, "replace", renaming)
+    study(tmp_path, n=1)
+    files = [Path(path) for kind, path in events if kind == "named" and "/c/" in path]
+    assert len(files) >= 16 and files[-1].relative_to(tmp_path / FOLDER).parts[0] == "mark"
+    for file in files:
+        at = events.index(("named", str(file)))
+        assert events[at - 1][0] == "on disk" and Path(events[at - 1][1]).name.startswith(f".{file.name}.")
+        assert events[at + 1] == ("on disk", str(file.parent))
+        settled = {path for kind, path in events[: at + 2] if kind == "on disk"}
+        assert {str(folder) for folder in file.parents if folder.is_relative_to(tmp_path)} <= settled
+
+
+def test_a_dataset_of_the_first_version_is_read_but_not_gone_on_with(whole, mine):
+    group = zarr.open_group(mine / FOLDER, mode="r+")
+    marks = group["mark"][:, 0]
+    group.attrs.update({"format_version": 1})
+    del group.attrs["arrays"], group["duration"]
+    group.create_array("mark", data=marks, chunks=(SHARD,), overwrite=True)
+    found = to.Sweep(mine)
+    assert list(found.finished) == list(range(10)) and "duration" not in found.scalars()
+    np.testing.assert_array_equal(found.trajectories().xs, whole.trajectories().xs)
+    assert found.items()[2]["cost"] == whole.items()[2]["cost"]
+    with pytest.raises(ForeignDataset, match="another version of this package.* choose another folder"):
+        study(mine)
 
 
 def test_two_processes_cannot_write_one_study(tmp_path):
@@ -260,6 +426,31 @@ def test_an_optimum_that_does_not_do_what_was_asked_for_is_no_success(tmp_path):
 def test_where_no_row_can_be_built_the_error_is_told_at_once(tmp_path):
     with pytest.raises(TypeError, match="unexpected keyword argument 'gaol'"):
         study(tmp_path, vary={"gaol": "uniform(0, 1)"})
+
+
+@pytest.mark.parametrize(
+    ("made", "told"),
+    [
+        (
+            "a problem",
+            "is a str: let the function that makes it return an OCP, an OCP and a guess, or a SweepProblem with",
+        ),
+        (None, "is a NoneType"),
+        (("a", "b"), r"is a tuple \(str, str\)"),
+        (to.SweepProblem("a problem"), "is a SweepProblem"),
+    ],
+)
+def test_what_is_no_problem_is_told_with_what_may_be_returned(made, told, tmp_path):
+    with pytest.raises(TypeError, match=told):
+        study(tmp_path, make=lambda goal: made, vary={"goal": "uniform(0, 1)"})
+
+
+def test_a_problem_may_come_with_its_guess(tmp_path):
+    def make(goal):
+        ocp = cart(goal)
+        return ocp, to.constant_guess(ocp)
+
+    assert study(tmp_path, n=1, make=make, vary={"goal": "uniform(0, 1)"}).scalars()["success"].all()
 
 
 def test_rows_of_several_lengths_lie_in_one_array(tmp_path):

@@ -1,0 +1,124 @@
+"""The dataset of a study as it lies in its folder: what is read of it is what the study wrote there, or an error."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dynamics_backends.protocol import Array
+from trajopt.sweeps.durable import durable_store
+from trajopt.sweeps.extra import require
+from trajopt.sweeps.marks import Marks, digest
+
+FOLDER = "sweep.zarr"
+FORMAT, FORMAT_VERSION = "trajopt.sweep", 2
+MARK = "mark"
+
+
+class ForeignDataset(ValueError):
+    """The folder holds another study, or rows that are not what the study wrote there."""
+
+
+class Stored:
+    """The dataset in the folder of a study, to be read; writable: to be written too.
+
+    Raises FileNotFoundError, :class:`ForeignDataset` for something else.
+    """
+
+    def __init__(self, folder: Path, writable: bool = False) -> None:
+        zarr = require("zarr")
+        self.path = folder / FOLDER
+        if not (self.path / "zarr.json").exists():
+            raise FileNotFoundError(f"there is no study in {folder}: it would hold {FOLDER}")
+        store: Any = durable_store(self.path) if writable else self.path
+        with self._readable("zarr.json"):
+            self.group: Any = zarr.open_group(store, mode="r+" if writable else "r")
+        attributes = self.group.attrs
+        if attributes.get("format") != FORMAT:
+            raise ForeignDataset(f"{self.path} is no dataset of a study: choose another folder")
+        if attributes["format_version"] > FORMAT_VERSION:
+            raise ForeignDataset(f"{self.path} was written by a newer version of this package: update it")
+        if attributes["digest"] != digest(attributes["study"]):
+            raise ForeignDataset(
+                f"{self.path}/zarr.json tells of another study than the one that is there: bring it back, or remove this folder"
+            )
+        self.shard: int = attributes["shard"]
+        self.arrays: Sequence[str] = attributes.get("arrays", ())
+        """The names of arrays that have marks; none in those of the first version of the format, which is read unchecked."""
+        self.marked = Marks(attributes["digest"], self.arrays)
+
+    @property
+    def n(self) -> int:
+        """How many rows there are, finished or not."""
+        return int(self.group[MARK].shape[0]) if MARK in self.group else 0
+
+    def marks(self) -> Array:
+        """The marks of all rows (n, arrays); zeros for those that are not there yet."""
+        if MARK not in self.group:
+            return np.zeros((0, 1), dtype=np.uint64)
+        return self._read(MARK, np.arange(self.n)).reshape(self.n, -1)
+
+    def values(self, name: str, rows: Array, marks: Array) -> Any:
+        """The values of an array in rows that are there, None where it holds nothing of any row; marks: those of all rows.
+
+        Raises :class:`ForeignDataset` where they are not what the study wrote.
+        """
+        with self._readable(f"{name}/zarr.json"):
+            there = name in self.group
+        found = self._read(name, rows) if there else None
+        if name in self.arrays:
+            wrong = np.flatnonzero(self.marked.of(name, rows, found) != marks[rows, self.marked.column[name]])
+            if len(wrong):
+                raise self._amiss(name, int(rows[wrong[0]]), "is not what this study wrote there")
+        return found
+
+    def check(self) -> None:
+        """Read all rows that are there. Raises :class:`ForeignDataset` where one is not what the study wrote."""
+        marks = self.marks()
+        there = finished(marks)
+        for rows in np.split(there, np.flatnonzero(np.diff(there // self.shard)) + 1):
+            for name in self.arrays:
+                self.values(name, rows, marks)
+
+    def _read(self, name: str, rows: Array) -> Array:
+        array = self.group[name]
+        try:
+            if not len(rows):
+                return array[:0]
+            return array[rows[0] : rows[-1] + 1] if (np.diff(rows) == 1).all() else array.oindex[rows]
+        except OSError:
+            raise
+        except Exception as error:  # each codec has its own
+            for first in np.unique(rows // self.shard) * self.shard:
+                try:
+                    array[first : first + self.shard]
+                except Exception:
+                    raise self._amiss(name, int(first), f"cannot be read ({error})") from error
+            raise
+
+    @contextmanager
+    def _readable(self, file: str) -> Iterator[None]:
+        """Around what reads a description of arrays."""
+        try:
+            yield
+        except (ValueError, KeyError, TypeError) as error:
+            raise ForeignDataset(
+                f"{self.path / file} cannot be read ({error}): bring it back, or choose another folder"
+            ) from error
+
+    def _amiss(self, name: str, row: int, how: str) -> ForeignDataset:
+        number = row // self.shard
+        first, last = number * self.shard, min((number + 1) * self.shard, self.n) - 1
+        return ForeignDataset(
+            f"{name} of rows {first} to {last} in {self.path} {how}: {name}/c/{number} there is damaged, gone, or of another study "
+            f"or place. Bring it back, or remove {self.path / MARK}/c/{number}, and the same study solves these rows again"
+        )
+
+
+def finished(marks: Array) -> Array:
+    """The rows that are there, by the marks of all rows."""
+    return np.flatnonzero(marks[:, 0])
