@@ -39,6 +39,8 @@ REFERRED = -2
 """The code of a problem whose rows are at other places than those of the others."""
 LOOKS = 3
 """Iterations whose seconds tell what lanes would save."""
+TRIES = 3
+"""So many problems are taken for an example of the others, where theirs are not those of half of them."""
 _REFERRED = (REFERRED, End.NOT_FINITE, End.NO_STEP, End.CREEPS)
 """Codes of problems that single solves are to have."""
 
@@ -139,7 +141,6 @@ class _Members(Rows):
         super().__init__(n)
         N, nx = ocp.horizon, ocp.manifold.nx
         self.batch, self.guess = batch, guess
-        self.program = program = self._first(options)
         self.xs, self.us = np.full((n, N + 1, nx), np.nan), np.full((n, N, ocp.nu), np.nan)
         self.results = np.zeros(n, RESULT)
         self.results["code"], self.results["cost"] = NOT_BEGUN, np.nan
@@ -147,7 +148,8 @@ class _Members(Rows):
         if limits is not None:
             us = np.where(limits[0] == limits[1], limits[0], us)
         one = not batch.bounds_differ and (limits is None or len(limits[0]) == 1)
-        numbers = self._numbers(1 if one else n)
+        program, numbers = self._structured(options, 1 if one else n)
+        self.program = program
         *stages, end = cast(Any, program.stages)
         data = [self.stages(batch, i, s.data, batch.path(_path(i), len(s.plain.t))) for i, s in enumerate(stages)]
         phases = np.ascontiguousarray(np.stack(data, axis=1))
@@ -157,33 +159,51 @@ class _Members(Rows):
         self.chosen = np.flatnonzero(self.results["code"] == NOT_BEGUN)
         self.rows = np.ascontiguousarray(self.rows[self.chosen])
 
-    def _numbers(self, count: int) -> list[Array]:
-        """Bounds, targets and fixed numbers (count, ..) of each problem, or, with a count of 1, those of all.
+    def _structured(self, options: IPMOptions, count: int) -> tuple[StageProgram, list[Array]]:
+        """The program of a problem whose bounds are at the places of many, and what :meth:`_numbers` finds of all with it.
 
         Who has them at other places, or such as contradict each other, is referred.
         """
-        p = self.program
+        tries: list[tuple[int, StageProgram, Array, list[Array]]] = []
+        at = 0
+        for _ in range(TRIES):
+            at, program = self._from(at, options)
+            alike, sound, numbers = self._numbers(program, count)
+            tries.append((at, program, alike & sound, numbers))
+            if 2 * alike.sum() >= count:
+                break
+            at = int(np.flatnonzero(~alike)[0])
+        at, program, fits, numbers = max(tries, key=lambda tried: tried[2].sum())
+        self.first = self._guess(at)
+        self.results["code"][~np.broadcast_to(fits, self.count)] = REFERRED
+        return program, numbers
+
+    def _numbers(self, p: StageProgram, count: int) -> tuple[Array, Array, list[Array]]:
+        """Bounds, targets and fixed numbers (count, ..) of each problem, or, with a count of 1, those of all.
+
+        Before these, whose rows are at the places of a program, and whose bounds do not contradict each other, both (count,).
+        """
         numbers = [np.empty((count, size)) for size in (p.numbers, p.numbers, p.rows, len(p.fixed))]
+        alike, sound = np.zeros(count, bool), np.zeros(count, bool)
         for i in range(count):
             own = p.rebound(self.batch[i], self._guess(i).us)
-            if not p.alike(own) or ends.contradiction(own) is not None:
-                self.results["code"][i if count > 1 else slice(None)] = REFERRED
+            alike[i], sound[i] = p.alike(own), ends.contradiction(own) is None
+            if not alike[i]:
                 continue
             for rows, values in zip(numbers, (own.lower, own.upper, own.target, own.fixed_at), strict=True):
                 rows[i] = values
-        return numbers
+        return alike, sound, numbers
 
     def _guess(self, i: int) -> Guess:
         return Guess(*(rows[i if len(rows) == self.count else 0] for rows in self.guess))
 
-    def _first(self, options: IPMOptions) -> StageProgram:
-        """The program of the first problem whose bounds are numbers: the others are compared with it."""
-        for i in range(self.count):
-            found, self.first = self._program(i, options), self._guess(i)
+    def _from(self, start: int, options: IPMOptions) -> tuple[int, StageProgram]:
+        """The first problem from one on whose bounds are numbers, else that one, and its program."""
+        for i in range(start, self.count):
+            found = self._program(i, options)
             if not np.isnan(found.row_bounds).any():
-                return found
-        self.first = self._guess(0)
-        return self._program(0, options)
+                return i, found
+        return start, self._program(start, options)
 
     def _program(self, i: int, options: IPMOptions) -> StageProgram:
         return ipm.prepared(self.batch[i], self._guess(i), options).program

@@ -52,6 +52,18 @@ def test_what_cannot_be_solved_is_told_as_alone_and_stops_nobody():
     )  # fmt: skip
 
 
+def test_the_first_problem_does_not_decide_about_the_others():
+    """Its rows are at other places than theirs."""
+    ocp = swing(constrained=True)
+    values, guess = varied(ocp)
+    lower = np.tile(GOAL, (N, 1))
+    lower[0, 1] -= 0.01
+    batch = Batch(ocp, {**values, "reach.lower": lower, "reach.upper": np.tile(GOAL, (N, 1))})
+    found = to.solve_batch(batch, guess=guess, solver="ipm")
+    assert found.meta["referred"] == [0]
+    check_each(found, batch, guess, None, "ipm")
+
+
 @pytest.mark.parametrize("changes", [
     {},
     {"hessian": "gauss_newton"},
