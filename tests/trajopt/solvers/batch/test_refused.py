@@ -59,7 +59,7 @@ def test_time_steps_that_are_none(wrong, dt, solver):
 @pytest.mark.parametrize("solver", SOLVERS)
 @pytest.mark.parametrize("wrong", [0, 2])
 def test_bounds_that_contradict_each_other(wrong, solver):
-    """Those of a constraint, given as values and problem by problem."""
+    """Bounds of a constraint, given as values and problem by problem."""
     ocp = swing(constrained=True)
     values, guess = varied(ocp, size=0.02)
     lower, upper = np.tile(GOAL, (N, 1)), np.tile(GOAL, (N, 1))
