@@ -293,7 +293,7 @@ class _Outer:
     def _keep(self, own: Array, found: BatchSolution) -> None:
         """What inner solves have left."""
         begun = np.array([s != verdicts.not_begun() for s in found.status])
-        first = ~begun & np.array([self.rounds[i].iterations == 0 for i in own])
+        first = ~begun & np.array([not self.rounds[i].begun for i in own])
         for to, new in ((self.xs, found.xs), (self.us, found.us)):
             to[own[begun]] = new[begun]
             to[own[first]] = np.nan
@@ -319,7 +319,7 @@ class _Outer:
     def interrupt(self) -> None:
         """Leave those that are not at their end."""
         for i in (*self.pending, *self.alone):
-            if self.rounds[i].iterations:
+            if self.rounds[i].begun:
                 self.status[i] = verdicts.interrupted(self.rounds[i].iterations)
         self.pending, self.alone = self.pending[:0], []
         self.use["stopped"] = True

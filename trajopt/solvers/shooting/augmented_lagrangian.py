@@ -64,19 +64,29 @@ class Inner(NamedTuple):
 class Rounds:
     """The inner solves of a problem: what their tolerance is, and when they end.
 
-    iterations: of all, the look at the start of each counted, up to the limit; violation: of constraints at the end of the
-    last one.
+    violation: of the constraints at the end of the last one.
     """
 
     def __init__(self, options: SLQOptions, constraints: int) -> None:
-        self.options, self.iterations, self.count, self.violation = options, 0, 0, np.inf
+        self.options, self.count, self.violation = options, 0, np.inf
+        self._looks_and_steps = 0
         self.tolerance = max(options.gradient_tolerance, FIRST_TOLERANCE)
         self._last = [np.inf] * constraints
 
     @property
+    def begun(self) -> bool:
+        """Whether there was one."""
+        return self._looks_and_steps > 0
+
+    @property
+    def iterations(self) -> int:
+        """Iterations of all; the look at the start of each counts as one, but for the first, as in a solve without constraints."""
+        return max(0, self._looks_and_steps - 1)
+
+    @property
     def left(self) -> int:
         """Iterations that the next inner solve may take after its look at the start."""
-        return max(0, self.options.max_iterations - self.iterations - 1)
+        return max(0, self.options.max_iterations - self._looks_and_steps)
 
     def after(
         self, inner: Inner, errors: Sequence[float], violation: float, rho: Sequence[float]
@@ -86,7 +96,7 @@ class Rounds:
         errors, rho: the violation of feasibility and complementarity, and the penalty, by constraint. violation: the largest one.
         """
         o, stays = self.options, [False] * len(errors)
-        self.iterations = min(self.iterations + inner.iterations + 1, o.max_iterations)
+        self._looks_and_steps += inner.iterations + 1
         if not (inner.finite and np.isfinite(violation)):  # penalties of NaN may be zero
             return End.NON_FINITE, stays
         self.violation = violation

@@ -131,7 +131,7 @@ def test_constraints_that_are_not_finite_are_named_at_once(solver):
     batch = Batch(ocp, {"share.size": np.array([1.0, 0.0, 2.0])})
     found = to.solve_batch(batch, solver=solver, threads=1)
     check_each(found, batch, to.constant_guess(ocp), None, solver, atol=1e-6, rel=1e-9)
-    assert found.success.tolist() == [True, False, True] and found.iterations[1] <= 1
+    assert found.success.tolist() == [True, False, True] and found.iterations[1] == 0
     status = found.status[1]
     assert status.code is StatusCode.NON_FINITE and status.component == "share: f[0] at knot 0"
     assert "the constraint share: f[0] at knot 0" in status.message

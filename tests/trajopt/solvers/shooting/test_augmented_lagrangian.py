@@ -204,7 +204,7 @@ def test_the_last_record_is_of_the_point_returned():
     assert s.history[-1].cost == s.cost
     worst = worst_violation(mass(), s.xs, s.us)
     assert s.history[-1].constraint_violation == (0.0 if worst is None else worst.violation)
-    assert s.iterations == len(s.history) - 1
+    assert s.iterations == len(s.history) - 2  # the look at the start, and the last record
 
 
 def test_a_limit_of_iterations_names_what_is_violated():
@@ -218,7 +218,7 @@ def test_a_limit_of_iterations_names_what_is_violated():
 @pytest.mark.parametrize("solver", ["slq", "fddp", "ddp"])
 def test_iterations_of_all_inner_solves_keep_their_limit(solver, limit):
     s = solve(mass(), options={"max_iterations": limit}, solver=solver)
-    assert s.iterations <= limit
+    assert s.iterations <= limit and s.us.any() == (limit > 0)
     assert s.status.success or (
         s.status.code == StatusCode.MAX_ITERATIONS and f"max_iterations = {limit} of all" in s.status.message
     )
@@ -232,7 +232,7 @@ def test_a_roll_out_leads_away_from_where_a_constraint_is_not_finite():
     with np.errstate(all="ignore"):
         s, other = (solve(mass(constraints=[pole]), guess, solver=name) for name in ("ilqr", "fddp"))
     assert s.status.code != StatusCode.NON_FINITE and s.iterations > 1
-    assert other.status.code == StatusCode.NON_FINITE and other.iterations == 1
+    assert other.status.code == StatusCode.NON_FINITE and other.iterations == 0
 
 
 def test_a_constraint_that_is_not_finite_is_named():
