@@ -16,9 +16,9 @@ class WarmStart:
 
     guess: states and controls. K: gains (N, nu, ndx) of feedback about them, for replanning.
     multipliers: of the dynamics, constraints and bounds, as those of a :class:`~trajopt.results.solution.Solution`, one row for
-    each knot; for IPOPT, SQP and the augmented Lagrangian of the shooting solvers.
-    barrier: IPOPT's first barrier parameter; small where the guess is near the solution. penalty: the augmented Lagrangian's
-    first one. None for those of the options.
+    each knot; for dms, ipm, sqp and the augmented Lagrangian of the shooting solvers.
+    barrier: the first barrier parameter of dms and ipm; small where the guess is near the solution. penalty: the augmented
+    Lagrangian's first one. None for those of the options.
     kept: what solvers take up of earlier solves, and leave for later ones; None: what the thread keeps (:mod:`trajopt.stage.kept`).
     """
 

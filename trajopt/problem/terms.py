@@ -343,11 +343,16 @@ _QUATERNION_OFFSET = {"SO(3)": 0, "SE(3)": 3}
 
 def quaternion_error(manifold: Manifold, x: Array) -> float:
     """The largest | |quaternion| - 1 | among states x (..., nx); 0 where there are none, NaN for NaN states."""
-    worst, start = 0.0, 0
+    return float(quaternion_errors(manifold, x).max(initial=0.0))
+
+
+def quaternion_errors(manifold: Manifold, x: Array) -> Array:
+    """(...) the largest | |quaternion| - 1 | of each of the states x (..., nx)."""
+    worst, start = np.zeros(x.shape[:-1]), 0
     for group in manifold.groups:
         offset = _QUATERNION_OFFSET.get(group.name)
         if offset is not None:
             quaternion = x[..., start + offset : start + offset + 4]
-            worst = max(worst, float(np.abs(np.linalg.norm(quaternion, axis=-1) - 1.0).max()))
+            worst = np.maximum(worst, np.abs(np.linalg.norm(quaternion, axis=-1) - 1.0))
         start += group.nq
     return worst

@@ -33,7 +33,7 @@ class StatusCode(StrEnum):
     INTERRUPTED = "interrupted"
     """Stopped by the user (Ctrl-C)."""
     ERROR = "error"
-    """The solve raised an error, or its process died; only within a batch."""
+    """The solve raised an error, its process died, or the problem is not valid; only within a batch."""
 
 
 STOPPED = (StatusCode.INTERRUPTED, StatusCode.TIME_LIMIT)

@@ -56,10 +56,15 @@ def _findings(ocp: OCP, guess: Guess | None) -> list[Finding]:
 
 def errors_of(ocp: OCP, guess: Guess | None = None) -> list[Finding]:
     """The errors alone: nothing is evaluated to find them."""
-    errors = [*_structure(ocp)]
+    errors = structure_errors(ocp)
     if not errors:  # shapes are known to agree from here on
         errors = [*_values(ocp), *_guess_errors(ocp, guess)]
     return [Finding(ERROR, m) for m in errors]
+
+
+def structure_errors(ocp: OCP) -> list[str]:
+    """What is wrong with shapes and sizes."""
+    return [*_structure(ocp)]
 
 
 def require_valid(ocp: OCP, guess: Guess | None = None) -> list[Finding]:
@@ -164,24 +169,35 @@ def _time_errors(ocp: OCP) -> Iterator[str]:
     if not np.isfinite(ocp.start):
         yield f"start = {ocp.start}; expected a finite number of seconds"
     for i, phase in enumerate(ocp.phases):
-        if phase.dynamics.takes_time:
-            valid = np.isfinite(phase.dt) & (phase.dt > 0)
-            if not valid.all():
-                knot = int(np.argmin(valid))
-                yield f"dt is {phase.dt[knot]} at knot {first + knot}; time steps must be positive"
-        elif phase.knots != 1 or phase.dt[0] != 0.0:
+        wrong = wrong_steps(phase, phase.dt)
+        if wrong.any() and phase.dynamics.takes_time:
+            knot = int(np.argmax(wrong))
+            yield f"dt is {phase.dt[knot]} at knot {first + knot}; time steps must be positive"
+        elif wrong.any():
             yield f"phase {i} takes no time; give it one knot with dt = 0"
         first += phase.knots
+
+
+def wrong_steps(phase: Phase, dt: Array) -> Array:
+    """Which time steps dt (..., N) a phase cannot have."""
+    if phase.dynamics.takes_time:
+        return ~(np.isfinite(dt) & (dt > 0))
+    return (dt != 0.0) | (phase.knots != 1)
+
+
+def contradictions(lower: Array, upper: Array, bound: str = "bound") -> list[tuple[Array, str]]:
+    """Where bounds (...) are satisfied by no value, and how that is told; bound: what they are called."""
+    return [
+        (np.isnan(lower) | np.isnan(upper), f"a {bound} is NaN"),
+        (lower > upper, f"the lower {bound} lies above the upper one"),
+        ((lower == np.inf) | (upper == -np.inf), f"a {bound} excludes every value"),
+    ]
 
 
 def _contradictions(c: Constraint) -> Iterator[str]:
     """Bounds that no value satisfies."""
     lower, upper = np.broadcast_arrays(np.atleast_2d(c.lower), np.atleast_2d(c.upper))
-    for bad, problem in (
-        (np.isnan(lower) | np.isnan(upper), "a bound is NaN"),
-        (lower > upper, "the lower bound lies above the upper one"),
-        ((lower == np.inf) | (upper == -np.inf), "a bound excludes every value"),
-    ):
+    for bad, problem in contradictions(lower, upper):
         if bad.any():
             knot, i = (int(v) for v in np.argwhere(bad)[0])
             where = f" at knot {knot}" if len(lower) > 1 else ""
@@ -196,10 +212,7 @@ def _state_errors(ocp: OCP, x: Array, what: str) -> Iterator[str]:
 
 
 def _bound_errors(ocp: OCP, lower: Array, upper: Array) -> Iterator[str]:
-    for bad, problem in (
-        (np.isnan(lower) | np.isnan(upper), "a control bound is NaN"),
-        (lower > upper, "the lower control bound lies above the upper one"),
-    ):
+    for bad, problem in contradictions(lower, upper, "control bound"):
         if bad.any():
             knot, i = (int(v) for v in np.argwhere(bad)[0])
             yield f"{problem}: {ocp.control_names[i]} at knot {knot}, [{lower[knot, i]}, {upper[knot, i]}]"
@@ -247,7 +260,8 @@ def _violated_at_start(ocp: OCP) -> Iterator[str]:
             continue
         p = {k: v[:1] if v.ndim == 2 else v for k, v in c.parameters.items()}
         batch = Batch.of(c.residual, ocp.x0[None, : c.residual.manifold.nx], np.zeros((1, 0)), ocp.start, p)
-        g, (lower, upper) = np.asarray(c.residual(*batch))[:, 0], (b[0] for b in c.bounds(phase.knots))
+        with np.errstate(all="ignore"):
+            g, (lower, upper) = np.asarray(c.residual(*batch))[:, 0], (b[0] for b in c.bounds(phase.knots))
         excess = np.maximum(lower - g, g - upper)
         if excess.max() > START_TOLERANCE:
             i = int(np.argmax(excess))

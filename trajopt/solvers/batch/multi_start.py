@@ -88,6 +88,8 @@ def multi_start(
             raise ValueError(f"starts is {starts}; it is a number of at least 1, or guesses")
         first, rng = constant_guess(ocp) if guess is None else as_guess(guess), np.random.default_rng(seed)
         starts = [first, *(detour(ocp, first, rng) for _ in range(int(starts) - 1))]
+    elif isinstance(starts, Guess) or not isinstance(starts, Sequence):
+        raise TypeError(f"starts is a {type(starts).__name__}; it is a number of at least 1, or a list of guesses")
     if not len(starts):
         raise ValueError("there are no starts; give at least one guess")
     batch = Batch(ocp, {"x0": np.tile(ocp.x0, (len(starts), 1))})

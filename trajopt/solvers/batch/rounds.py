@@ -68,6 +68,10 @@ class AugmentedBatch(Batch):
         """(n or 1, N + 1)."""
         return self.whole.times()
 
+    def steps(self, i: int) -> Array:
+        """The time steps of phase i, (n or 1, K)."""
+        return self.whole.steps(i)
+
     def t(self) -> Array:
         """(n or 1, N + 1) what residuals and dynamics read as t."""
         return self.whole.t()
@@ -170,13 +174,17 @@ def in_rounds(
 ) -> BatchSolution | None:
     """Solve a batch; guess: xs (n or 1, N + 1, nx), us (n or 1, N, nu). run: what solves problems without constraints.
 
-    None where the problems differ in which bounds are equalities: then they are not of one structure.
+    None where the problems differ in which bounds are equalities, then they are not of one structure, and where constraints of none
+    are finite.
     """
     parts = _imposed(batch, options.constraint_penalty)
     if any((part.equal != part.equal[:1]).any() for part in parts):
         return None
     began, common = time.perf_counter(), {"gains": gains, "threads": threads}
     outer = _Outer(batch, guess, options, parts, gains)
+    outer.set_aside()
+    if not len(outer.pending):
+        return None
     while len(outer.pending):
         try:
             outer.step(run, told, common)
@@ -209,6 +217,21 @@ class _Outer:
         self.pending, self.alone = np.arange(n), list[int]()
         self.use: dict[str, Any] = {}  # of the first round, which has all problems
         self.count = 0
+
+    def set_aside(self) -> None:
+        """Leave the problems whose constraints are not finite along their guess to single solves."""
+        xs = self.xs.copy()
+        xs[:, 0] = self.batch.x0()
+        finite = [np.isfinite(part.violation(_values(self.batch, part, xs, self.us))) for part in self.parts]
+        stays = np.all(finite, axis=0)
+        self.alone = np.flatnonzero(~stays).tolist()
+        self._keep_pending(np.flatnonzero(stays))
+
+    def _keep_pending(self, stays: Array) -> None:
+        """Go on with these of the pending problems alone."""
+        if len(stays) < len(self.pending):
+            self.parts = [_rows(part, stays.tolist()) for part in self.parts]
+            self.pending = self.pending[stays]
 
     @property
     def ended(self) -> int:
@@ -261,10 +284,8 @@ class _Outer:
                 self.status[i] = verdict(end, ocp, self.xs[i], self.us[i], read, self.rounds[i])
             self.cost[i] = found.cost[j] - penalties[j]
             self.lost[i] = not penalties[j] <= EXACT * abs(self.cost[i])
-        stays = np.flatnonzero(~ends)
-        stiffer = [stiffened(part, own_, self.options) for part, own_ in zip(self.parts, grows, strict=True)]
-        self.parts = [_rows(part, stays.tolist()) for part in stiffer]
-        self.pending = own[stays]
+        self.parts = [stiffened(part, own_, self.options) for part, own_ in zip(self.parts, grows, strict=True)]
+        self._keep_pending(np.flatnonzero(~ends))
         if stopped or found.stopped or interrupted():
             raise KeyboardInterrupt
         if told is not None:
@@ -273,7 +294,7 @@ class _Outer:
     def _keep(self, own: Array, found: BatchSolution) -> None:
         """What inner solves have left."""
         begun = np.array([s != verdicts.not_begun() for s in found.status])
-        first = ~begun & np.array([self.rounds[i].iterations == 0 for i in own])
+        first = ~begun & np.array([not self.rounds[i].begun for i in own])
         for to, new in ((self.xs, found.xs), (self.us, found.us)):
             to[own[begun]] = new[begun]
             to[own[first]] = np.nan
@@ -299,7 +320,7 @@ class _Outer:
     def interrupt(self) -> None:
         """Leave those that are not at their end."""
         for i in (*self.pending, *self.alone):
-            if self.rounds[i].iterations:
+            if self.rounds[i].begun:
                 self.status[i] = verdicts.interrupted(self.rounds[i].iterations)
         self.pending, self.alone = self.pending[:0], []
         self.use["stopped"] = True

@@ -25,7 +25,7 @@ class BatchSolution:
 
     xs (n, N + 1, nx), us (n, N, nu), cost (n,), iterations (n,); times (n or 1, N + 1) [s]. status: of each.
     K (n, N, nu, ndx), k (n, N, nu): feedback gains and last feed-forward steps, where they were asked for. K and k of a problem
-    whose start is not finite are zero, its trajectory is the guess.
+    that no solver was given (see its status) are zero, its trajectory is the guess, its cost NaN.
     meta: solver, options, seconds of the whole, and how the work was shared; "solve_times" (n,) of each [s], of those that were
     solved in lanes its share of the time of all that stood beside it; "gradients", "kkts", "violations" (n,), the largest gradient,
     scaled measure and violation of gaps and constraints at the end of each, and but for the interior point "defects" (n,), the

@@ -12,19 +12,19 @@ import numpy as np
 from dynamics_backends.protocol import Array
 from trajopt.guesses.guesses import Guess, Motion, as_guess, constant_guess
 from trajopt.problem.ocp import OCP
-from trajopt.results.status import Status
 from trajopt.solvers.auto import attempts
 from trajopt.solvers.batch.interrupts import interrupted, noted
 from trajopt.solvers.batch.problems.batch import Batch
-from trajopt.solvers.batch.problems.finite import flawed, marked
+from trajopt.solvers.batch.problems.finite import blamed, flawed
+from trajopt.solvers.batch.problems.refused import refused, require_structure
 from trajopt.solvers.batch.solution import BatchSolution
+from trajopt.solvers.batch.sound import solved_but
 from trajopt.solvers.options import AutoOptions, IPMOptions, SLQOptions
 from trajopt.solvers.registry import attempt_options, chosen_options
 from trajopt.solvers.shooting.newton.newton_point import filtered
 from trajopt.stage.engine import is_compiled
 from trajopt.stage.evaluation import StageEvaluator
 from trajopt.stage.start import starting
-from trajopt.validation.validation import require_valid
 
 Told = Callable[[int, int], None]
 """Called now and then with the number of problems that have ended, and that of all; may raise KeyboardInterrupt to stop."""
@@ -47,8 +47,8 @@ def solve_batch(
     ocp: the problem whose values change, or a :class:`~trajopt.solvers.batch.problems.batch.Batch`, or problems one by one. batch:
     the values, as a Batch has them. guess: one for all, (n, N + 1, nx) and (n, N, nu), or one for each; default each problem's x0
     at every knot, and zero controls. options, solver: as in :func:`trajopt.solve`. callback: told how many are done. gains: whether
-    K and k are asked for. threads: default TRAJOPT_THREADS, else the number of processors. check: look for mistakes in the first
-    problem.
+    K and k are asked for. threads: at least 1; default TRAJOPT_THREADS, else the number of processors. check: look for
+    mistakes in the problems, as :func:`trajopt.solve` does.
 
     SLQ and its relatives (slq, ilqr, gnms, fddp) solve compiled problems without constraints in lanes, and so does DDP: one
     problem in each lane of the vector unit, groups of lanes on threads, nothing of Python inside. Their time_limit counts what a
@@ -60,11 +60,12 @@ def solve_batch(
     (:mod:`trajopt.solvers.batch.rounds`). The default, "auto", takes one attempt after the other for all problems that are left
     (:mod:`trajopt.solvers.batch.attempts`). Other solvers, and constraints with slq and a time_limit, are solved one by one, in
     processes where that is worth it; ``meta["how"]`` tells. A problem that fails, or whose values are no numbers, has a status that
-    says so, and stops nobody else; Ctrl-C returns what is finished, the others are "interrupted",
-    and ``found.stopped`` says so. Before the first problem is begun, and where it comes twice, it raises KeyboardInterrupt.
+    says so, and stops nobody else; and so has one that alone would be refused: "infeasible" for bounds that contradict each other,
+    else "error". Ctrl-C returns what is finished, the others are "interrupted", and ``found.stopped`` says so; before the first
+    problem is begun, and where it comes twice, it raises KeyboardInterrupt.
 
-    Raises ValueError for values that do not fit, for problems of different structures and for what is wrong with the first problem
-    (the first whose values are numbers), UnknownName for a value that nothing has.
+    Raises ValueError for values that do not fit, for problems of different structures and for what is wrong with all problems
+    alike, UnknownName for a value that nothing has.
 
     >>> import numpy as np, trajopt as to
     >>> cart = to.FunctionMap(lambda x, u, t, p: [x[1], u[0]], 2, 1)
@@ -75,21 +76,34 @@ def solve_batch(
     >>> found.success.all(), found.xs[:, -1, 0].round(1)
     (np.True_, array([1., 2., 3.]))
     """
+    _require_threads(threads)
     problems = _batch_of(ocp, batch)
+    require_structure(problems)
     name, chosen = chosen_options(solver, options)
     guesses = _guesses_of(problems, guess)
     flaws = flawed(problems, guesses)
     if check:
-        _check_first(problems, guesses, flaws)
+        flaws |= refused(problems, guesses, flaws)
     told = None if callback is None else (lambda done: callback(done, len(problems)))
+
+    def run(sound: Batch, own: tuple[Array, Array], tell: Callable[[int], None] | None) -> BatchSolution:
+        return _solved(sound, own, name, chosen, tell, gains=gains, threads=threads)
+
     with noted():
         with starting("compiled"):
-            found = _solved(problems, guesses, name, chosen, told, gains=gains, threads=threads)
+            found = solved_but(flaws, problems, guesses, run, told, gains=gains)
         meta = {**found.meta, "problem": problems.ocp.name, "solver": name, "options": asdict(chosen)}
         if problems.ocp.in_scaled_time:
             meta["clocks"] = np.stack([problems[i].times_of(xs) for i, xs in enumerate(found.xs)])
-        whole = marked(problems, replace(found, meta=meta, model=problems.ocp.model), flaws)
+        whole = blamed(problems, replace(found, meta=meta, model=problems.ocp.model), flaws)
         return replace(whole, meta={**whole.meta, "stopped": True}) if interrupted() else whole
+
+
+def _require_threads(threads: Any) -> None:
+    if threads is not None and not (isinstance(threads, (int, np.integer)) and threads >= 1):
+        raise ValueError(
+            f"threads = {threads!r}; expected a number of at least 1, or None for as many as there are processors"
+        )
 
 
 def _solved(
@@ -215,10 +229,3 @@ def _guesses_of(batch: Batch, guess: Motion | Sequence[Motion] | None) -> tuple[
                 f"{what} of the guess has shape {rows.shape}; expected {shape}, or {(n, *shape)} for all problems"
             )
     return xs, us
-
-
-def _check_first(batch: Batch, guesses: tuple[Array, Array], flaws: Mapping[int, Status]) -> None:
-    """Raises InvalidProblem for the first problem without a flaw: one that has one has a status of its own."""
-    i = next((i for i in range(len(batch)) if i not in flaws), None)
-    if i is not None:
-        require_valid(batch[i], Guess(*(rows[i if len(rows) == len(batch) else 0] for rows in guesses)))

@@ -45,10 +45,13 @@ class End(Enum):
     """A constraint that is violated has the largest penalty."""
     NOT_MET = 5
     """The limit of updates."""
+    USED_UP = 6
+    """The last inner solve has taken the last of all iterations."""
 
 
 class Inner(NamedTuple):
-    """What is read of an inner solve: its verdict, whether its trajectory is finite, its iterations, and measures at its end."""
+    """What is read of an inner solve: its verdict, whether its trajectory and cost are finite, its iterations, and measures at its
+    end."""
 
     status: Status
     finite: bool
@@ -61,18 +64,29 @@ class Inner(NamedTuple):
 class Rounds:
     """The inner solves of a problem: what their tolerance is, and when they end.
 
-    iterations: of all, the look at the start of each counted; violation: of the constraints at the end of the last one.
+    violation: of the constraints at the end of the last one.
     """
 
     def __init__(self, options: SLQOptions, constraints: int) -> None:
-        self.options, self.iterations, self.count, self.violation = options, 0, 0, np.inf
+        self.options, self.count, self.violation = options, 0, np.inf
+        self._looks_and_steps = 0
         self.tolerance = max(options.gradient_tolerance, FIRST_TOLERANCE)
         self._last = [np.inf] * constraints
 
     @property
+    def begun(self) -> bool:
+        """Whether there was one."""
+        return self._looks_and_steps > 0
+
+    @property
+    def iterations(self) -> int:
+        """Iterations of all; the look at the start of each counts as one, but for the first, as in a solve without constraints."""
+        return max(0, self._looks_and_steps - 1)
+
+    @property
     def left(self) -> int:
-        """Iterations that the next inner solve may take."""
-        return max(0, self.options.max_iterations - self.iterations)
+        """Iterations that the next inner solve may take after its look at the start."""
+        return max(0, self.options.max_iterations - self._looks_and_steps)
 
     def after(
         self, inner: Inner, errors: Sequence[float], violation: float, rho: Sequence[float]
@@ -82,8 +96,8 @@ class Rounds:
         errors, rho: the violation of feasibility and complementarity, and the penalty, by constraint. violation: the largest one.
         """
         o, stays = self.options, [False] * len(errors)
-        self.iterations += inner.iterations + 1
-        if not inner.finite:
+        self._looks_and_steps += inner.iterations + 1
+        if not (inner.finite and np.isfinite(violation)):  # penalties of NaN may be zero
             return End.NON_FINITE, stays
         self.violation = violation
         if inner.status.code not in _GOES_ON:
@@ -97,7 +111,9 @@ class Rounds:
             return End.SATURATED, grows
         self.tolerance, self._last = max(o.gradient_tolerance, TIGHTENING * self.tolerance), list(errors)
         self.count += 1
-        return End.NOT_MET if self.count >= o.max_outer_iterations else None, grows
+        if self.count >= o.max_outer_iterations:
+            return End.NOT_MET, grows
+        return End.USED_UP if self.iterations >= o.max_iterations else None, grows
 
 
 def stiffened(part: Imposed, grows: Any, options: SLQOptions) -> Imposed:
@@ -136,12 +152,12 @@ def verdict(end: End, ocp: OCP, xs: Array, us: Array, inner: Inner, rounds: Roun
         reason = f"The penalties reached max_constraint_penalty, and the inner solve ended in {inner.status.code}"
         advice = "Start from a better guess, or take solver = 'dms'."
         return nlp_verdicts.stopped(inner.status.code, reason, violation, worst, advice, inner.status.kkt)
-    return _stopped(inner, rounds, worst)
+    return _stopped(StatusCode.MAX_ITERATIONS if end is End.USED_UP else inner.status.code, inner, rounds, worst)
 
 
-def _stopped(inner: Inner, rounds: Rounds, worst: nlp_verdicts.Worst | None) -> Status:
-    """The verdict of the last inner solve, with the limits of all and the constraint that is violated."""
-    o, code = rounds.options, inner.status.code
+def _stopped(code: StatusCode, inner: Inner, rounds: Rounds, worst: nlp_verdicts.Worst | None) -> Status:
+    """The limit of all inner solves that was met, or the verdict of the last one, with the constraint that is violated."""
+    o = rounds.options
     limits = {
         StatusCode.MAX_ITERATIONS: f"Stopped at max_iterations = {o.max_iterations} of all inner solves",
         StatusCode.TIME_LIMIT: f"Stopped at time_limit = {o.time_limit} s",
@@ -193,8 +209,11 @@ class _Solve:
         xs = np.array(guess.xs, dtype=float)
         xs[0] = self.ocp.x0
         rounds.violation = _largest(parts, values(self.ocp, parts, xs, np.asarray(guess.us)))
+        looks = not np.isfinite(
+            rounds.violation
+        )  # first, whether the roll-out of a guess leads to where values are finite
         while True:
-            solution = self._inner(parts, guess)
+            solution = self._inner(parts, guess, 0 if looks else rounds.left)
             guess, inner, errors, violation = Guess(solution.xs, solution.us), _read(solution), [0.0], np.inf
             if inner.finite:
                 g = values(self.ocp, parts, solution.xs, solution.us)
@@ -202,16 +221,19 @@ class _Solve:
                 parts, errors = [part for part, _ in pairs], [float(error) for _, error in pairs]
                 violation = _largest(parts, g)
             end, grows = rounds.after(inner, errors, violation, [float(part.rho) for part in parts])
+            if looks and end is End.STOPPED and inner.status.code is StatusCode.MAX_ITERATIONS:
+                looks = False
+                continue
             if end is not None:
                 status = verdict(end, self.ocp, solution.xs, solution.us, inner, rounds)
                 return self._ended(solution, parts, status)
             parts = [stiffened(part, slow, self.options) for part, slow in zip(parts, grows, strict=True)]
 
-    def _inner(self, parts: Sequence[Imposed], guess: Guess) -> Solution:
-        """The solution for fixed multipliers."""
+    def _inner(self, parts: Sequence[Imposed], guess: Guess, iterations: int) -> Solution:
+        """The solution for fixed multipliers, by at most so many iterations."""
         o, rounds = self.options, self.rounds
         left = None if o.time_limit is None else max(1e-9, o.time_limit - (time.perf_counter() - self.began))
-        inner = replace(o, gradient_tolerance=rounds.tolerance, max_iterations=rounds.left, time_limit=left)
+        inner = replace(o, gradient_tolerance=rounds.tolerance, max_iterations=iterations, time_limit=left)
 
         def told(record: IterationRecord) -> None:
             self._tell(replace(record, constraint_violation=max(record.constraint_violation, rounds.violation)))

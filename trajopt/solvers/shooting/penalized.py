@@ -189,7 +189,8 @@ def values(ocp: OCP, parts: Sequence[Imposed], xs: Array, us: Array) -> list[Arr
     for part in parts:
         c, knots = part.place(ocp), part.place.knots
         u = us[knots] if part.place.phase is not None else us[:1, :0]
-        g = c.residual(*residual_batch(c.residual, xs[knots], u, ocp.t[knots], c.parameters))
+        with np.errstate(all="ignore"):
+            g = c.residual(*residual_batch(c.residual, xs[knots], u, ocp.t[knots], c.parameters))
         found.append(part.bounded(np.asarray(g).T))
     return found
 

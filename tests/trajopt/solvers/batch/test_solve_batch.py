@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import textbook_systems as textbook
-from batch_cases import check_each, shifted
+from batch_cases import check_each, shifted, swing
 from contact_cases import hop, soft_hop
 from shooting_cases import PROBLEMS, SETTINGS, cart_pole, pendulum_swing_up, sampled
 
@@ -443,6 +443,19 @@ def test_members_of_other_structures_are_named():
     assert len(Batch.of([first, pendulum_swing_up(horizon=20)])) == 2  # made twice, of the same structure
 
 
+@pytest.mark.parametrize(("changes", "message"), [
+    ({"x0": np.zeros(3)}, r"x0 has shape \(3,\); expected \(nx = 4,\)"),
+    ({"u_upper": np.ones(3)}, r"u_upper has shape \(3,\); expected \(nu = 2,\) or \(N = 16, 2\)"),
+    ({"u_lower": np.zeros(1)}, r"u_lower has shape \(1,\); expected \(nu = 2,\)"),
+], ids=str)  # fmt: skip
+@pytest.mark.parametrize("wrong", [0, 2])
+def test_members_with_arrays_of_another_shape_are_named(wrong, changes, message):
+    members = [replace(swing(constrained=False), u_lower=-np.ones(2), u_upper=np.ones(2)) for _ in range(3)]
+    members[wrong] = replace(members[wrong], **changes)
+    with pytest.raises(ValueError, match=f"problem {wrong} of the batch cannot be solved: {message}"):
+        to.solve_batch(members)
+
+
 def _slower(ocp):
     system = to.FunctionMap(lambda x, u, t, p: [x[2], x[3], u[0], -x[1]], ocp.manifold, 1)
     return (replace(ocp.phases[0], dynamics=sampled(system)),)
@@ -478,6 +491,14 @@ def test_guesses_that_do_not_fit():
         to.solve_batch(ocp, values, [to.constant_guess(ocp), shorter, shorter])
     with pytest.raises(ValueError, match="at least one guess"):
         to.multi_start(ocp, [])
+    for starts in (2.5, to.constant_guess(ocp), None):
+        with pytest.raises(
+            TypeError, match=f"starts is a {type(starts).__name__}; it is a number .* or a list of guesses"
+        ):
+            to.multi_start(ocp, starts)
+    for threads in (-1, 0, 1.5):
+        with pytest.raises(ValueError, match=f"threads = {threads}; expected a number of at least 1, or None"):
+            to.solve_batch(ocp, values, threads=threads)
     with pytest.raises(ValueError, match="one problem is no batch"):
         to.solve_batch(ocp)
     with pytest.raises(ValueError, match="values of their own"):

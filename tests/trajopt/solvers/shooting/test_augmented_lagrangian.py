@@ -204,7 +204,7 @@ def test_the_last_record_is_of_the_point_returned():
     assert s.history[-1].cost == s.cost
     worst = worst_violation(mass(), s.xs, s.us)
     assert s.history[-1].constraint_violation == (0.0 if worst is None else worst.violation)
-    assert s.iterations == len(s.history) - 1
+    assert s.iterations == len(s.history) - 2  # the look at the start, and the last record
 
 
 def test_a_limit_of_iterations_names_what_is_violated():
@@ -212,6 +212,27 @@ def test_a_limit_of_iterations_names_what_is_violated():
     assert status.code == StatusCode.MAX_ITERATIONS
     assert "max_iterations = 5 of all" in status.message
     assert status.component == "goal: position at knot 10"
+
+
+@pytest.mark.parametrize("limit", [0, 1, 2, 5, 9, 14, 17])
+@pytest.mark.parametrize("solver", ["slq", "fddp", "ddp"])
+def test_iterations_of_all_inner_solves_keep_their_limit(solver, limit):
+    s = solve(mass(), options={"max_iterations": limit}, solver=solver)
+    assert s.iterations <= limit and s.us.any() == (limit > 0)
+    assert s.status.success or (
+        s.status.code == StatusCode.MAX_ITERATIONS and f"max_iterations = {limit} of all" in s.status.message
+    )
+
+
+def test_a_roll_out_leads_away_from_where_a_constraint_is_not_finite():
+    """Single shooting rolls the controls of the guess out, whose states count for nothing."""
+    manifold = sampled(textbook.double_integrator()).manifold
+    pole = residual_constraint("pole", lambda x, u, t, p: [1.0 / (x[0] - 0.1)], manifold, 1, -20.0, 1e6)
+    guess = Guess(np.tile([0.1, 0.0], (N + 1, 1)), np.ones((N, 1)))
+    with np.errstate(all="ignore"):
+        s, other = (solve(mass(constraints=[pole]), guess, solver=name) for name in ("ilqr", "fddp"))
+    assert s.status.code != StatusCode.NON_FINITE and s.iterations > 1
+    assert other.status.code == StatusCode.NON_FINITE and other.iterations == 0
 
 
 def test_a_constraint_that_is_not_finite_is_named():

@@ -171,6 +171,10 @@ class Batch:
         """(n or 1, N + 1)."""
         return self._each(lambda ocp: ocp.times)
 
+    def steps(self, i: int) -> Array:
+        """The time steps of phase i, (n or 1, K)."""
+        return self._each(lambda ocp: ocp.phases[i].dt)
+
     def t(self) -> Array:
         """(n or 1, N + 1) what residuals and dynamics read as t."""
         return self._each(lambda ocp: ocp.t)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -69,18 +69,15 @@ def _not_numbers(batch: Batch, guess: tuple[Array, Array]) -> dict[int, str]:
     return found
 
 
-def marked(batch: Batch, found: BatchSolution, flaws: dict[int, Status]) -> BatchSolution:
-    """The solutions, with those of flawed problems marked, and terms named that have made numbers which are none."""
+def blamed(batch: Batch, found: BatchSolution, flaws: Mapping[int, Status]) -> BatchSolution:
+    """The solutions, with terms named that have made numbers which are none, but for problems with flaws."""
     began = time.perf_counter()
-    status = [
+    status = tuple(
         explained(s, batch[i], found.xs[i], found.us[i]) if s.code is StatusCode.NON_FINITE and i not in flaws else s
         for i, s in enumerate(found.status)
-    ]
-    for i, flaw in flaws.items():
-        status[i] = flaw
-        found.cost[i], found.iterations[i] = np.nan, 0
+    )
     meta = {**found.meta, "seconds": found.meta["seconds"] + time.perf_counter() - began}
-    return replace(found, status=tuple(status), meta=meta)
+    return replace(found, status=status, meta=meta)
 
 
 def _bad_rows(name: str, rows: Array) -> Array:
@@ -102,6 +99,8 @@ def _named(batch: Batch) -> Iterator[tuple[str, Array]]:
 def _values(ocp: OCP) -> Iterator[tuple[str, Array]]:
     """The values of one problem that was given as such."""
     yield "x0", ocp.x0
+    yield "start", np.asarray(ocp.start, float)
+    yield from (("dt", phase.dt) for phase in ocp.phases)
     yield from ((key, bound) for key in UNLIMITED[:2] if (bound := getattr(ocp, key)) is not None)
     for t in ocp.terms():
         yield from ((f"{t.name}.{key}", np.asarray(value, float)) for key, value in t.parameters.items())

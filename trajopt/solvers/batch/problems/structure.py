@@ -9,22 +9,25 @@ import numpy as np
 
 from dynamics_backends.compiled.interface.libraries import Likeness
 from trajopt.problem.ocp import OCP, Phase
+from trajopt.validation.validation import structure_errors
 
 
 def require_alike(ocps: Sequence[OCP]) -> None:
-    """Raises ValueError that names the first problem that differs in structure from the first of all, and how."""
-    first, alike = ocps[0], Likeness()
-    seen = {id(first)}
+    """Raises ValueError that names the first problem that differs in structure from the first of all, or whose arrays have wrong
+    shapes, and says how."""
+    first, alike, seen = ocps[0], Likeness(), set[int]()
     for i, ocp in enumerate(ocps):
         if id(ocp) in seen:
             continue
         seen.add(id(ocp))
-        difference = next(differences(first, ocp, alike), None)
+        difference = None if ocp is first else next(differences(first, ocp, alike), None)
         if difference is not None:
             raise ValueError(
                 f"problem {i} of the batch differs in structure from problem 0: {difference}; "
                 "solve problems of another structure in a batch of their own"
             )
+        if errors := structure_errors(ocp):
+            raise ValueError(f"problem {i} of the batch cannot be solved: {'; '.join(errors)}")
 
 
 def differences(a: OCP, b: OCP, alike: Likeness | None = None) -> Iterator[str]:
@@ -33,7 +36,7 @@ def differences(a: OCP, b: OCP, alike: Likeness | None = None) -> Iterator[str]:
     yield from _unequal("states", a.manifold.tangent_names, b.manifold.tangent_names)
     yield from _unequal("controls", a.nu, b.nu)
     yield from _unequal("phases", len(a.phases), len(b.phases))
-    yield from _unequal("bounds on the controls", a.control_bounds is not None, b.control_bounds is not None)
+    yield from _unequal("bounds on the controls", _has_bounds(a), _has_bounds(b))
     for i, (p, q) in enumerate(zip(a.phases, b.phases, strict=False)):
         yield from (f"in phase {i}, {difference}" for difference in _of_phases(p, q, alike))
     yield from _of_parts("terminal cost terms", a.terminal, b.terminal, alike)
@@ -64,6 +67,10 @@ def _of_parts(kind: str, a: Sequence[Any], b: Sequence[Any], alike: Likeness) ->
         yield from _unequal(f"parameters of {p.name!r}", _sizes(p.parameters), _sizes(q.parameters))
         if p.residual is not q.residual and not alike(p.residual, q.residual):
             yield f"the residual of {p.name!r} is another function"
+
+
+def _has_bounds(ocp: OCP) -> bool:
+    return ocp.u_lower is not None or ocp.u_upper is not None
 
 
 def _sizes(parameters: Any) -> list[tuple[str, int]]:

@@ -1,0 +1,76 @@
+"""Problems of a batch that a single solve refuses: each has a status that says why, in the words of :mod:`trajopt.validation`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+
+from dynamics_backends.protocol import Array
+from trajopt.guesses.guesses import Guess
+from trajopt.problem.terms import QUATERNION_TOLERANCE, quaternion_errors
+from trajopt.results.status import Status, StatusCode
+from trajopt.solvers.batch.problems.batch import Batch
+from trajopt.solvers.shooting.penalized import places
+from trajopt.validation.validation import (
+    InvalidProblem,
+    contradictions,
+    errors_of,
+    require_valid,
+    structure_errors,
+    wrong_steps,
+)
+
+
+def require_structure(batch: Batch) -> None:
+    """Raises InvalidProblem for shapes and sizes, which all problems share."""
+    if structure_errors(batch[0]):
+        raise InvalidProblem(errors_of(batch[0]))
+
+
+def refused(batch: Batch, guess: tuple[Array, Array], flaws: Mapping[int, Status]) -> dict[int, Status]:
+    """The problems that a single solve refuses, but for those with flaws, and what is said of each.
+
+    guess: xs (n or 1, N + 1, nx), us (n or 1, N, nu). flaws: of :func:`~trajopt.solvers.batch.problems.finite.flawed`.
+    Raises InvalidProblem for what is wrong with all problems alike.
+    """
+    contradictory = _of_rows(len(batch), _contradictory(batch))
+    wrong = contradictory | _of_rows(len(batch), _wrong(batch, guess[0]))
+    wrong -= {i for i, flaw in flaws.items() if flaw.code is StatusCode.NON_FINITE}
+    errors = {i: errors_of(batch[i], _of_problem(batch, guess, i)) for i in sorted(wrong)}
+    if len(errors) == len(batch) and all(found == errors[0] for found in errors.values()):
+        raise InvalidProblem(errors[0])
+    found = {}
+    for i in wrong - flaws.keys():
+        code = StatusCode.INFEASIBLE if i in contradictory else StatusCode.ERROR
+        told = "; ".join(finding.message for finding in errors[i])
+        advice = "The other problems are not touched by this."
+        found[i] = Status(code, f"Problem {i} cannot be solved: {told}.", advice=advice)
+    first = next((i for i in range(len(batch)) if i not in flaws and i not in found), None)
+    if first is not None:
+        require_valid(batch[first], _of_problem(batch, guess, first))
+    return found
+
+
+def _of_problem(batch: Batch, guess: tuple[Array, Array], i: int) -> Guess:
+    return Guess(*(rows[i if len(rows) == len(batch) else 0] for rows in guess))
+
+
+def _of_rows(n: int, found: Iterator[Array]) -> set[int]:
+    """The numbers of problems with an entry that is true in rows (n or 1, ...)."""
+    wrong = (np.broadcast_to(bad.reshape(len(bad), -1).any(axis=1), n) for bad in found)
+    return {int(i) for rows in wrong for i in np.flatnonzero(rows)}
+
+
+def _contradictory(batch: Batch) -> Iterator[Array]:
+    """Which bounds no value satisfies."""
+    limits = [batch.limits(place, place.count) for place in places(batch.ocp)] if batch.bounds_differ else []
+    for lower, upper in [*([bounds] if (bounds := batch.bounds()) is not None else []), *limits]:
+        yield from (bad for bad, _ in contradictions(lower, upper))
+
+
+def _wrong(batch: Batch, xs: Array) -> Iterator[Array]:
+    """Which states hold no rotation, and which time steps are none; xs: of the guess."""
+    for x in (batch.x0(), xs):
+        yield quaternion_errors(batch.ocp.manifold, x) > QUATERNION_TOLERANCE
+    yield from (wrong_steps(phase, batch.steps(i)) for i, phase in enumerate(batch.ocp.phases))
