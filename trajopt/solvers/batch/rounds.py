@@ -174,12 +174,9 @@ def in_rounds(
 ) -> BatchSolution | None:
     """Solve a batch; guess: xs (n or 1, N + 1, nx), us (n or 1, N, nu). run: what solves problems without constraints.
 
-    None where the problems differ in which bounds are equalities, then they are not of one structure, and where constraints of none
-    are finite.
+    None where constraints of none are finite.
     """
     parts = _imposed(batch, options.constraint_penalty)
-    if any((part.equal != part.equal[:1]).any() for part in parts):
-        return None
     began, common = time.perf_counter(), {"gains": gains, "threads": threads}
     outer = _Outer(batch, guess, options, parts, gains)
     outer.set_aside()
@@ -219,11 +216,15 @@ class _Outer:
         self.count = 0
 
     def set_aside(self) -> None:
-        """Leave the problems whose constraints are not finite along their guess to single solves."""
+        """Leave problems to single solves: whose constraints are not finite along their guess, and those of which other bounds are
+        equalities than of most, since that is part of the code.
+        """
         xs = self.xs.copy()
         xs[:, 0] = self.batch.x0()
         finite = [np.isfinite(part.violation(_values(self.batch, part, xs, self.us))) for part in self.parts]
-        stays = np.all(finite, axis=0)
+        equal = [np.broadcast_to(part.equal, (len(self.batch), part.equal.shape[-1])) for part in self.parts]
+        _, kinds, counts = np.unique(np.concatenate(equal, axis=1), axis=0, return_inverse=True, return_counts=True)
+        stays = np.all(finite, axis=0) & (kinds.ravel() == counts.argmax())
         self.alone = np.flatnonzero(~stays).tolist()
         self._keep_pending(np.flatnonzero(stays))
 
