@@ -66,13 +66,18 @@ def test_every_solver_sees_the_same_problem(solver, engine):
     np.testing.assert_allclose(found[0].xs, found[1].xs, atol=1e-5)
 
 
+def told(caplog):
+    """What was said, but for how long a compiler takes on a busy machine."""
+    return [message for message in caplog.messages if not message.startswith("compiling for")]
+
+
 @pytest.mark.needs_compiler
 @pytest.mark.parametrize("solver", ["slq", "ddp", "dms", "sqp"])
 def test_a_decision_in_python_is_solved_by_differences_and_told(solver, caplog):
     caplog.set_level(logging.WARNING)
     constrained = solver in ("dms", "sqp")
     exact = to.solve(problem((pendulum, distance, speed), "compiled", constrained), solver=solver)
-    assert not caplog.messages
+    assert not told(caplog)
     ocp = problem((pendulum, decided, speed), "compiled", constrained)
     findings = [f.message for f in to.validate(ocp)]
     assert any("term 'far': function decided" in m and "if x[0] > -50.0" in m for m in findings)
@@ -82,7 +87,7 @@ def test_a_decision_in_python_is_solved_by_differences_and_told(solver, caplog):
     assert any("term 'far': function decided" in m for m in solution.meta["findings"])
     (slow,) = solution.meta["not_compiled"]
     assert slow.startswith("'far' of phase 0 of 'ocp' is evaluated in NumPy") and "function decided" in slow
-    assert not caplog.messages  # validation has said it
+    assert not told(caplog)  # validation has said it
 
 
 @pytest.mark.needs_compiler

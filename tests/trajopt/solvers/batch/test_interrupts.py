@@ -16,6 +16,14 @@ pytestmark = pytest.mark.needs_compiler
 SOLVERS = {"slq": shooting, "ddp": newton, "ipm": interior}
 
 
+@pytest.fixture(autouse=True)
+def _raised():
+    """Ctrl-C raises KeyboardInterrupt, also where these tests run in the background."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 def press():
     signal.raise_signal(signal.SIGINT)
 
