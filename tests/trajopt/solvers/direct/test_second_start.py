@@ -21,7 +21,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::dynamics_backends.rigid_body.ur
 @needs_erd
 @pytest.mark.parametrize("solver", ["sqp", "ipm", "dms"])
 def test_a_guess_far_from_where_it_begins(solver):
-    """The optimum is no worse than that of shooting, which is feasible by construction. The interior point needs no second start."""
+    """The optimum is no worse than that of shooting, which is feasible by construction; ipm needs no second start."""
     ocp, guess = swing_up_from_elsewhere()
     told: list[int] = []
     found = to.solve(ocp, guess, None, lambda record: told.append(record.iteration), solver)
