@@ -209,9 +209,8 @@ class _Solve:
         xs = np.array(guess.xs, dtype=float)
         xs[0] = self.ocp.x0
         rounds.violation = _largest(parts, values(self.ocp, parts, xs, np.asarray(guess.us)))
-        looks = not np.isfinite(
-            rounds.violation
-        )  # first, whether the roll-out of a guess leads to where values are finite
+        # a look first, whether the roll-out of a guess leads to where values are finite
+        looks = not np.isfinite(rounds.violation)
         while True:
             solution = self._inner(parts, guess, 0 if looks else rounds.left)
             guess, inner, errors, violation = Guess(solution.xs, solution.us), _read(solution), [0.0], np.inf
