@@ -6,6 +6,7 @@ Most operands here are symbols, or plain numbers beside one: for these the opera
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
@@ -42,3 +43,6 @@ def _quick(
 
 
 ca = deferred("casadi", _quicken)
+
+tracing = threading.RLock()
+"""Held while symbols are made or evaluated: CasADi's symbols are not safe in several threads."""

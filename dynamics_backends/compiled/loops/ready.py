@@ -6,7 +6,6 @@ One kernel of a program serves all robots made of the usual joints.  Those of PR
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Mapping
 from functools import lru_cache, partial
 from typing import Any
@@ -36,6 +35,7 @@ from dynamics_backends.rigid_body.derivatives.fd_second_order import FD_SECOND_O
 from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.rigid_body.passes import drivers
 from dynamics_backends.rigid_body.passes.passes import Program
+from dynamics_backends.symbols import tracing
 
 _OF_ROTORS = (ABA, FDSVA, FD_SECOND_ORDER, ABA_EXTERNAL, CONTACT_START)
 _PARTS = (
@@ -53,9 +53,6 @@ PROGRAMS = (RNEA, *(variant for p in _OF_ROTORS for variant in (p, p.given("arma
 model's and of those that implicit damping adds to."""
 _NAMES = frozenset(p.name for p in PROGRAMS)
 
-writing = threading.Lock()
-"""CasADi's symbols are not for several threads."""
-
 
 def loop_builds() -> list[Callable[[], object]]:
     """What has the kernels of PROGRAMS in the cache, in parts that may be done side by side; each raises CompilerError."""
@@ -70,7 +67,7 @@ def _question(program: Program) -> tuple[Any, ...]:
 
 def _described(program: Program) -> list[Any]:
     """The name of the program's library, once that is there, and what a caller must know of the kernel."""
-    with writing:
+    with tracing:
         kernel = loop_kernel(program, sorted(USUAL_JOINTS))
     text = text_of(kernel)
     load(text)

@@ -21,7 +21,6 @@ from dynamics_backends.compiled.emit.emit import Argument, step_function
 from dynamics_backends.compiled.emit.trace import trace
 from dynamics_backends.compiled.loops.kernel import template, templates
 from dynamics_backends.compiled.loops.loops import USUAL_JOINTS, LoopKernel, loop_kernel
-from dynamics_backends.compiled.loops.ready import writing
 from dynamics_backends.compiled.loops.tables import INT_TABLES, double_tables, int_tables
 from dynamics_backends.compiled.runtime.cache import existing, key_of, load
 from dynamics_backends.compiled.runtime.memory import Rooms, address, bound, over_threads, pointers, struct_of
@@ -36,6 +35,7 @@ from dynamics_backends.rigid_body.contact.contact_dynamics import CONTACT_FINISH
 from dynamics_backends.rigid_body.contact.contact_points import Point, field_at, force_at
 from dynamics_backends.rigid_body.spatial.joints import JOINTS
 from dynamics_backends.rigid_body.spatial.spatial import Motion, Transform, Vec, leaves
+from dynamics_backends.symbols import tracing
 from dynamics_backends.systems.bodies.free_body import FreeBody
 from dynamics_backends.systems.contact.exponential_law import SoftContactLaw
 from dynamics_backends.systems.contact.ground_surface import Plane, in_position
@@ -88,7 +88,7 @@ def _question(law: Any) -> tuple[Any, ...]:
 
 def _described(law: Any) -> str:
     """The name of the library of a law, once that is there."""
-    with writing:
+    with tracing:
         text = source(law)
     load(text)
     return key_of(text)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property, lru_cache
@@ -17,14 +16,13 @@ from typing import Any
 
 from dynamics_backends.compiled.interface.libraries import Aside, aside, cache_folder, remember_sources
 from dynamics_backends.compiled.interface.sources import TooLong, TraceError
+from dynamics_backends.symbols import tracing
 from trajopt.stage.compiled.library import Library, sought, source_of
 from trajopt.stage.source.stage_source import StageShape
 from trajopt.stage.start import starts_at_once
 
 _LOG = logging.getLogger(__name__)
 _told: set[str] = set()
-_tracing = threading.Lock()
-"""CasADi's symbols are not for several threads."""
 
 
 class Search:
@@ -83,7 +81,7 @@ class Search:
         return self._written()
 
     def _written(self) -> str:
-        with _tracing:
+        with tracing:
             return source_of(self.backend, self.shape)
 
 
