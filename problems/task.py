@@ -9,13 +9,14 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
+from dynamics_backends.manifold import Manifold
 from dynamics_backends.protocol import Array, DynamicsBackend, Map
 from dynamics_backends.rigid_body.batched import frame_placement
 from dynamics_backends.rigid_body.geometry.scene import Scene
@@ -23,6 +24,7 @@ from dynamics_backends.rigid_body.mjcf.source import MJCFWarning
 from dynamics_backends.rigid_body.model.model import STANDARD_GRAVITY, Model
 from problems.robots import is_path, load_robot
 from trajopt import OCP, Guess, SampledSystem, Solution, constant_guess
+from trajopt.problem.goals import Goal, state_goal
 from trajopt.problem.residuals import LinkPoint
 from trajopt.replanning.plan import Horizon
 from trajopt.validation.broken_limits import BrokenLimit
@@ -71,6 +73,14 @@ def nothing_missed(xs: Array) -> Sequence[str]:
     return ()
 
 
+def missing(
+    manifold: Manifold, reference: Array, coordinates: Sequence[str] | None = None
+) -> Callable[[Array], Sequence[str]]:
+    """The ``missed`` of a task that ends at a state (nx,); see :func:`trajopt.problem.goals.state_goal`."""
+    goal = state_goal(manifold, reference, coordinates)
+    return lambda xs: goal.missed(xs, np.zeros(len(xs)))
+
+
 def no_outcome(x: Array) -> list[str]:
     """Say nothing about the final state."""
     return []
@@ -111,8 +121,8 @@ class Task:
     contact_limits: what contacts do in states (N + 1, nx) under controls (N, nu) that none can.
     outcome: sentences about a final state (nx,), for example how far from its goal it is.
     nearness: how near states (N + 1, nx) come to what stands in the way.
-    missed: warnings about what states (N + 1, nx) do not reach, with the reason and what helps; a motion with some does not do what
-    was asked for. fallen: the same about falls, in states (M, nx) at times (M,) [s].
+    missed: sentences about what states (N + 1, nx) do not reach, with the reason and the remedy; none where the goal is met.
+    fallen: the same about falls, in states (M, nx) at times (M,) [s]. These three become the ``goals`` of the problem.
     clock: of problems with free durations, the times (N + 1,) [s] of states (N + 1, nx), for pictures; else None.
     time_key: the setting that weighs such durations, of problems that have one of their own for it.
     scene: what stands around the robot, for pictures.
@@ -153,9 +163,20 @@ class Task:
     resolved: Mapping[str, Any] = field(default_factory=dict)
     clearance: Callable[[Array, Array], Array] | None = None
 
-    def amiss(self, xs: Array) -> list[str]:
-        """What a solution with states (N + 1, nx) runs into or does not reach: with some it does not do what was asked for."""
-        return [*self.nearness(xs).warnings, *self.fallen(xs, self.ocp.times), *self.missed(xs)]
+    @property
+    def goals(self) -> tuple[Goal, ...]:
+        """The goals of the task, as its problem has them: to reach the end, to stay clear of obstacles, not to fall."""
+        return (
+            Goal("end", lambda xs, times: self.missed(xs), lambda xs, times: self.outcome(xs[-1])),
+            Goal(
+                "clearance", lambda xs, times: self.nearness(xs).warnings, lambda xs, times: self.nearness(xs).sentences
+            ),
+            Goal("no fall", self.fallen),
+        )
+
+    def with_goals(self) -> Task:
+        """The task with its goals in the problem, so that they count in the status of solutions."""
+        return replace(self, ocp=replace(self.ocp, goals=self.goals))
 
     @cached_property
     def guess(self) -> Guess:

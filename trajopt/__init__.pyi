@@ -200,6 +200,10 @@ from trajopt.problem.expansion import (
     StageExpansion as StageExpansion,
     quadratize as quadratize,
 )
+from trajopt.problem.goals import (
+    Goal as Goal,
+    state_goal as state_goal,
+)
 from trajopt.problem.impact_stage import ImpactStage as ImpactStage
 from trajopt.problem.ocp import (
     OCP as OCP,

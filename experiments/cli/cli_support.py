@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from experiments.config.config import Config
     from problems.task import Task
 
-FAILED, BAD_INPUT = 1, 2
+FAILED, BAD_INPUT, ACCEPTABLE = 1, 2, 3
 LONG = 3.0
 """Seconds of setting up a problem after which a line tells that it goes on."""
 

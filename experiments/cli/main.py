@@ -33,7 +33,7 @@ from experiments.cli.replan_command import replan
 from experiments.cli.saving import CONFIG_FILE, SOLUTION_FILE, draw, drawer_for, save
 from experiments.cli.show_command import robots, show
 from experiments.cli.sweep_command import sweep
-from experiments.cli.telling import CUT, best_of, tell
+from experiments.cli.telling import CUT, best_of, exit_code, print_report
 from experiments.cli.view_command import require_video, view
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def _print_version(context: click.Context, _: click.Parameter, wanted: bool) -> 
 def main() -> None:
     """Optimize the motions of robots.
 
-    Exit codes: 0 solved, 1 not converged, a goal missed, a fall, a link inside of an obstacle, or a failed check, 2 bad input.
+    Exit codes: 0 converged, 3 acceptable (usable, but not optimal), 1 neither, or a failed check, 2 wrong input.
     """
 
 
@@ -149,7 +149,7 @@ def _solve(
     told.close()
     written = save(solution, task, settings)
     with saved_before(settings.directory):
-        as_asked = tell(solution, task)
+        print_report(solution)
         if solution.status.code == StatusCode.INTERRUPTED:
             kept = "the best iterate so far" if solution.iterations else "only the initial guess"
             click.echo(f"Interrupted: {kept} is saved.")
@@ -165,10 +165,8 @@ def _solve(
         write_video(Path(video), of_task(solution, task, settings.as_dict()), "visual")
     if watch is not None:
         _wait(watch, solution, task, settings)
-    if solution.status.success and not as_asked:
-        click.echo("this is an optimum, but it does not do what was asked for: exit code 1", err=True)
-    if CUT in solution.meta or not (solution.status.success and as_asked):
-        raise click.exceptions.Exit(FAILED)
+    if code := FAILED if CUT in solution.meta else exit_code(solution.status):
+        raise click.exceptions.Exit(code)
 
 
 def _watch(settings: Config, task: Task, guess: Guess | None) -> Watch:
@@ -251,7 +249,7 @@ def validate(config: str, overrides: tuple[str, ...], urdf: str | None) -> None:
     click.echo("cost terms: " + ", ".join(term.name for term in ocp.terms()))
     for note in task.notes:
         click.echo(note)
-    findings = findings_of(ocp, task.start)
+    findings = [f for f in findings_of(ocp, task.start) if f.message not in task.warnings]
     for finding in findings:
         click.echo(f"{finding.severity}: {finding.message}", err=True)
     if any(f.severity == "error" for f in findings):

@@ -12,7 +12,7 @@ import click
 
 from experiments.cli.cli_support import command, fail, results_folder, warn
 from experiments.cli.saving import animation
-from experiments.cli.telling import tell_motion
+from experiments.cli.telling import print_lines
 
 if TYPE_CHECKING:
     from dynamics_backends.rigid_body.model.model import Model
@@ -73,8 +73,9 @@ def show(solution: str, plot: str | None, animate: bool, geometry: bool) -> None
     if plot is None and animate:
         fail("--animate needs a folder to write to: give --plot FOLDER too")
     task = None if plot is None and "config" not in loaded.meta else _task_of(loaded)
-    if task is not None:
-        tell_motion(loaded, task)
+    from trajopt.results.report import check_lines
+
+    print_lines(check_lines(loaded))
     if plot is None:
         return
     from experiments.plots.plotting import plot_solution

@@ -1,16 +1,16 @@
-"""What `trajopt solve` tells of a solution: how it ended, where, and which limits it breaks."""
+"""Reports of solutions on the console, progress, and the best of several starts."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import click
 
-from experiments.cli.cli_support import warn
+from experiments.cli.cli_support import ACCEPTABLE, FAILED, warn
 
 MOST_LISTED = 8
 """Starts of one optimum that are listed."""
@@ -21,78 +21,35 @@ if TYPE_CHECKING:
     from experiments.config.config import Config
     from problems.task import Task
     from trajopt import Solution
+    from trajopt.results.report import Line
+    from trajopt.results.status import Status
 
 
-def tell(solution: Solution, task: Task) -> bool:
-    """Print it; whether the motion does what was asked for: it reaches its goal, and nothing is inside of an obstacle."""
-    from trajopt.results.report import account
+def print_report(solution: Solution) -> None:
+    """Print the report of a solution, its warnings to the error stream."""
+    from trajopt.results.report import report_lines
 
-    click.echo(str(solution.status))
-    times = ", ".join(f"{name} {value:.3f} s" for name, value in solution.time_total.items())
-    total = solution.meta["solve_time"]
-    click.echo(f"{account(solution)}, {total:.3f} s ({times})")
-    if before := solution.meta.get("easier"):
-        click.echo(f"easier problems came before, in {' + '.join(str(end['iterations']) for end in before)} iterations")
-    warn_of_easier(solution)
-    engines, steps = solution.meta.get("engines", ()), [phase.dynamics.sampling for phase in task.ocp.phases]
-    if set(engines) - {step.backend.engine for step in steps if step is not None}:
-        click.echo(f"by {', then '.join(engines)}: code is compiled beside it, and kept for the next time")
-    for number, attempt in enumerate(solution.meta.get("attempts", ()), 1):
-        click.echo(f"attempt {number}: {attempt['solver']}, {attempt['status']}, {attempt['iterations']} iterations")
-    return not tell_motion(solution, task)
+    print_lines(report_lines(solution))
 
 
-def tell_motion(solution: Solution, task: Task) -> list[str]:
-    """Print where it leads, and what it breaks and runs into; returns what it does not do of what was asked for."""
-    from trajopt.results.report import replay_doubts, replayed
+def print_lines(lines: Sequence[Line]) -> None:
+    """Print lines of a report, its warnings to the error stream."""
+    for line in lines:
+        if line.warning:
+            warn([line.text])
+        else:
+            click.echo(line.text)
 
-    amiss: list[str] = []
-    if math.isfinite(solution.cost):
-        for sentence in [*task.carried, *task.outcome(solution.xs[-1]), *replayed(solution, task.outcome)]:
-            click.echo(sentence)
-        warn(replay_doubts(solution))
-        if "check" in solution.meta:
-            click.echo(f"{solution.meta['check']}; solves: {solution.meta['rounds']}")
-        _tell_limits(solution, task)
-        near = task.nearness(solution.xs)
-        for sentence in near.sentences:
-            click.echo(sentence)
-        amiss += [*near.warnings, *task.fallen(solution.xs, solution.times)]
-        amiss += task.missed(solution.xs) if solution.status.success else ()
-        warn(amiss)
-    return amiss
+
+def exit_code(status: Status) -> int:
+    """0 converged, 3 acceptable, 1 neither."""
+    return 0 if status.success else ACCEPTABLE if status.acceptable else FAILED
 
 
 def warn_of_easier(solution: Solution) -> None:
-    """Tell which of the easier problems that led to a solution have failed."""
+    """Warn of the easier problems that led to a solution and were not solved."""
     ends = enumerate(solution.meta.get("easier", ()), 1)
     warn(f"easier problem {number} was not solved: {end['status']}" for number, end in ends if not end["success"])
-
-
-def _tell_limits(solution: Solution, task: Task) -> None:
-    """Every limit broken: those that were not to be kept as warnings."""
-    from trajopt import broken_limits
-
-    ocp = task.ocp if task.latest is None else task.latest()
-    broken = [*broken_limits(ocp, solution.xs, solution.us), *task.contact_limits(solution.xs, solution.us)]
-    if not broken:
-        click.echo(f"all limits are kept{'' if solution.status.success else ' by this iterate, which is no solution'}")
-    settings = _settings(solution)
-    for b in broken:
-        if b.enforced:
-            click.echo(b.sentence(settings))
-        else:
-            warn([b.sentence(settings)])
-
-
-def _settings(solution: Solution) -> list[str]:
-    """The names of the settings of the problem that a solution is of; none where it does not tell."""
-    from dataclasses import fields
-
-    from problems.registry import load_problem
-
-    name = solution.meta.get("config", {}).get("problem", {}).get("name")
-    return [] if name is None else [f.name for f in fields(load_problem(name).Settings)]
 
 
 @contextmanager

@@ -16,11 +16,11 @@ from experiments.config.config import Backend, Config, read_config
 from problems.free_time import freed
 from problems.registry import load_problem
 from problems.task import Task
-from trajopt import OCP, Guess, Solution, StatusCode, resampled_guess, solve, solver_options
+from trajopt import OCP, Guess, Solution, StatusCode, broken_limits, resampled_guess, solve, solver_options
 from trajopt.guesses.warm_start import WarmStart
 from trajopt.results.records import Callback
 from trajopt.results.status import Status
-from trajopt.solvers.registry import looked_at
+from trajopt.solvers.registry import checked_afterwards
 from trajopt.validation.validation import InvalidProblem, errors_of
 
 
@@ -54,7 +54,7 @@ def build_task(config: Config) -> Task:
     for w in caught:
         if not issubclass(w.category, ROBOT_WARNINGS):
             warnings.warn_explicit(w.message, w.category, w.filename, w.lineno)
-    return replace(task, warnings=(*untidy, *task.warnings))
+    return replace(task.with_goals(), warnings=(*untidy, *task.warnings))
 
 
 def solve_task(
@@ -80,7 +80,21 @@ def solve_task(
         solution = over_easier(config, task.easier, task.guess, last, callback, check=check)
     else:
         solution = last(guess)
-    return replace(solution, meta={**solution.meta, "config": config.resolved(task.resolved).as_dict()})
+    facts: dict[str, Any] = {"config": config.resolved(task.resolved).as_dict(), "notes": list(task.carried)}
+    if "limits" in solution.meta:
+        facts["limits"] = limits_of(config, task, solution)
+    return replace(solution, meta={**solution.meta, **facts})
+
+
+def limits_of(config: Config, task: Task, solution: Solution) -> list[dict[str, Any]]:
+    """The limits that a solution exceeds, of contacts too, with the keys of the problem that would keep them."""
+    ocp = task.ocp if task.latest is None else task.latest()
+    settings = [f.name for f in fields(load_problem(config.problem_name).Settings)]
+    broken = [
+        *broken_limits(ocp, solution.xs, solution.us),
+        *task.contact_limits(solution.xs, solution.us),
+    ]
+    return [{"sentence": b.sentence(settings), "enforced": b.enforced} for b in broken]
 
 
 def uncut(solution: Solution) -> Solution:
@@ -144,7 +158,8 @@ def refined(
         found, rounds = task.refined(solution), rounds + 1
     solution = found.solution or solution
     if check:
-        solution = looked_at(task.ocp, solution, options)
+        ocp = task.ocp if task.latest is None else replace(task.latest(), goals=task.ocp.goals)
+        solution = checked_afterwards(ocp, solution, options)
     meta = {**solution.meta, "check": found.report, "rounds": rounds}
     status = solution.status
     if status.success and not found.good:

@@ -62,7 +62,7 @@ class FromConfig:
         task = build_task(config)
         once = task.refined is None and not task.easier
         by_steps = None if once else partial(solve_task, config, task, check=False)
-        return SweepProblem(task.ocp, task.guess, config.solver_name, config.solver_options, by_steps, task.amiss)
+        return SweepProblem(task.ocp, task.guess, config.solver_name, config.solver_options, by_steps)
 
 
 def _is_file(value: object) -> bool:

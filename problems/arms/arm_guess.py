@@ -24,13 +24,12 @@ from problems.arms.obstacle import Obstacle, Point, around_sphere, places
 from trajopt.guesses.inverse_kinematics import Reached, inverse_kinematics
 from trajopt.guesses.minimum_jerk import minimum_jerk_states, tracking_torques
 from trajopt.problem.residuals import LinkPoint
+from trajopt.validation.reach import FrameGoal, reach_warnings
 
 GuessName = Literal["auto", "constant", "quasi_static", "interpolated", "around"]
 CANDIDATES = 6
 SINGULAR = 0.02
 """The dexterity below which a goal is told to be close to a singularity."""
-AWAY = 1e-3
-"""A goal is told to be out of reach by more than this [m, rad]."""
 
 
 class Sphere(NamedTuple):
@@ -138,7 +137,8 @@ def reach_doubts(arm: Arm, position: Point, rotation: Point | None, reached: Rea
     if reached is None:
         return ()
     if not reached.reached:
-        return _unreached(arm, position, rotation, reached)
+        goal = FrameGoal(arm.frame, np.array(position), None if rotation is None else rpy_matrix(rotation))
+        return tuple(reach_warnings(arm.model, goal, np.asarray(arm.q0), reached))
     doubts = []
     if not reached.clear:
         doubts.append(f"every configuration found with {arm.frame} at the goal touches an obstacle")
@@ -148,26 +148,6 @@ def reach_doubts(arm: Arm, position: Point, rotation: Point | None, reached: Rea
             "expect large joint motions there"
         )
     return tuple(doubts)
-
-
-def _unreached(arm: Arm, position: Point, rotation: Point | None, reached: Reached) -> tuple[str, ...]:
-    distance, angle = float(reached.position_error), float(reached.rotation_error)
-    if max(distance, angle) <= AWAY:
-        return ()
-    far = f"{distance:.2g} m" + ("" if rotation is None else f" and {angle:.2g} rad")
-    free = goal_configurations(arm, position, rotation, (), limits=False)
-    if free is not None and free.reached:
-        over = np.maximum(arm.model.q_lower - free.q, free.q - arm.model.q_upper)
-        joint = arm.model.q_names[int(np.argmax(over))]
-        return (
-            f"within its joint limits {arm.frame} comes no nearer to the goal than {far}; it would with {joint} "
-            f"{over.max():.2g} beyond its limit",
-        )
-    if rotation is not None:
-        alone = goal_configurations(arm, position, None, ())
-        if alone is not None and alone.reached:
-            return (f"{arm.frame} reaches the goal's position, but not its orientation there: off by {far}",)
-    return (f"the goal is {far} beyond the reach of {arm.frame}",)
 
 
 def fastest(arm: Arm, goals: Array) -> float:

@@ -19,11 +19,8 @@ from problems.arms.arm import Arm
 from problems.arms.arm_guess import fastest
 from problems.arms.obstacle import Point
 from trajopt.guesses.inverse_kinematics import Reached
+from trajopt.problem.goals import FAR, NEAR, NEAR_ANGLE
 
-FAR = 0.02
-"""Share of the way to a goal."""
-NEAR, NEAR_ANGLE = 5e-3, 0.02
-"""[m] of a frame's position and of joints that slide, [rad] of its orientation and of joints that turn."""
 OTHER_WAYS = "look for another optimum by --starts 6, raise weights.terminal_goal, or ask for the goal by terminal = 'constraint'"
 
 

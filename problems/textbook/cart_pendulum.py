@@ -17,7 +17,7 @@ from dynamics_backends.systems.bodies.free_body import FreeBody
 from dynamics_backends.systems.constraints.constraint_kinds import JointRelation
 from dynamics_backends.systems.constraints.holonomic import Holonomic
 from problems.robots.textbook import cart_pendulum
-from problems.task import BackendFactory, Checks, Integrator, Sampling, Task, not_negative, positive
+from problems.task import BackendFactory, Checks, Integrator, Sampling, Task, missing, not_negative, positive
 
 GAINS = (100.0, 20.0)
 
@@ -83,7 +83,9 @@ def build(settings: Settings, backend: BackendFactory) -> Task:
             sentences.append(f"the cart is {abs(x[1]):.1e} m off its rail and pitched by {abs(x[2]):.1e} rad")
         return sentences
 
-    return Task(ocp, to.constant_guess(ocp), "tip", outcome=outcome)
+    ends = [f"q[{name}]" for name, own in zip(model.dof_names, chosen[: model.nv], strict=True) if own]
+    missed = missing(system.manifold, upright, ends)
+    return Task(ocp, to.constant_guess(ocp), "tip", outcome=outcome, missed=missed)
 
 
 def _system(s: Settings) -> FreeBody | Holonomic:

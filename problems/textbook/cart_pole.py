@@ -12,7 +12,7 @@ import numpy as np
 import trajopt as to
 from dynamics_backends.systems.bodies.free_body import FreeBody
 from problems.robots import load_robot
-from problems.task import BackendFactory, Checks, Integrator, Sampling, Task, not_negative, positive
+from problems.task import BackendFactory, Checks, Integrator, Sampling, Task, missing, not_negative, positive
 
 FORCE_JOINT, POLE_TIP = "slider", "tip"
 
@@ -64,4 +64,4 @@ def build(settings: Settings, backend: BackendFactory) -> Task:
     def outcome(x):
         return [f"the cart ends at {x[0]:.2g} m, the pole {x[1]:.2g} rad from upright, at {x[3]:.2g} rad/s"]
 
-    return Task(ocp, to.constant_guess(ocp), POLE_TIP, outcome=outcome)
+    return Task(ocp, to.constant_guess(ocp), POLE_TIP, outcome=outcome, missed=missing(system.manifold, upright))

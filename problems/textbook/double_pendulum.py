@@ -12,7 +12,7 @@ import numpy as np
 import trajopt as to
 from dynamics_backends.systems.bodies.free_body import FreeBody
 from problems.robots import load_robot
-from problems.task import BackendFactory, Checks, Integrator, Sampling, Task, not_negative
+from problems.task import BackendFactory, Checks, Integrator, Sampling, Task, missing, not_negative
 
 TIP = "tip"
 
@@ -64,4 +64,4 @@ def build(settings: Settings, backend: BackendFactory) -> Task:
         error = np.abs(x - x_goal)
         return [f"the joints end within {error[:2].max():.2g} rad and {error[2:].max():.2g} rad/s of the goal"]
 
-    return Task(ocp, to.constant_guess(ocp), TIP, outcome=outcome)
+    return Task(ocp, to.constant_guess(ocp), TIP, outcome=outcome, missed=missing(system.manifold, x_goal))

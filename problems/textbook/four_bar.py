@@ -18,7 +18,7 @@ from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.systems.constraints.constraint_kinds import PointLoop
 from dynamics_backends.systems.constraints.holonomic import Holonomic
 from problems.robots.textbook import four_bar, four_bar_angles
-from problems.task import BackendFactory, Checks, Integrator, Sampling, Task, not_negative, position_of
+from problems.task import BackendFactory, Checks, Integrator, Sampling, Task, missing, not_negative, position_of
 
 LOOP = "pin"
 
@@ -78,7 +78,8 @@ def build(settings: Settings, backend: BackendFactory) -> Task:
         name="four_bar",
         model=model,
     )
-    return Task(ocp, _turning(ocp, s), "coupler_end", outcome=lambda x: _outcome(model, goal, x))
+    missed = missing(system.manifold, goal, ["q[crank_hinge]"])
+    return Task(ocp, _turning(ocp, s), "coupler_end", outcome=lambda x: _outcome(model, goal, x), missed=missed)
 
 
 def _turning(ocp: to.OCP, s: Settings) -> to.Guess:

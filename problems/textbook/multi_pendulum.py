@@ -16,7 +16,7 @@ from dynamics_backends.protocol import Array
 from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.systems.bodies.free_body import FreeBody
 from problems.robots.textbook import multi_pendulum
-from problems.task import BackendFactory, Checks, Integrator, Sampling, Task, not_negative
+from problems.task import BackendFactory, Checks, Integrator, Sampling, Task, missing, not_negative
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,7 +67,8 @@ def build(settings: Settings, backend: BackendFactory) -> Task:
         name="multi_pendulum",
         model=model,
     )
-    return Task(ocp, to.constant_guess(ocp), "tip1", outcome=lambda x: _outcome(model, x))
+    missed = missing(system.manifold, upright)
+    return Task(ocp, to.constant_guess(ocp), "tip1", outcome=lambda x: _outcome(model, x), missed=missed)
 
 
 def _outcome(model: Model, x: Array) -> list[str]:

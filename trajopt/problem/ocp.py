@@ -22,6 +22,7 @@ from dynamics_backends.manifold import Manifold
 from dynamics_backends.protocol import Array, DynamicsBackend, Hessians, InScaledTime, Parameters, unwrapped
 from trajopt.problem.constraints import Constraint
 from trajopt.problem.expansion import phase_cost
+from trajopt.problem.goals import Goal
 from trajopt.problem.terms import CostTerm, Values
 
 
@@ -154,6 +155,11 @@ class OCP:
     x0: (nx,). u_lower, u_upper: None, (nu,) or (N, nu), infinite where unbounded.
     model: the robot behind the state (q, v), if there is one; used to check and to report, never to solve.
     start: t at the first knot [s], for residuals and dynamics that read it.
+    goals: requirements checked after a solve; default, those of the frames that terminal costs pull (see
+    :mod:`trajopt.validation.reach`). replay_tolerance: how far the motion may deviate from the plan in its replay
+    [rad, m, or share of a component's range]; default by kind of robot, see :mod:`trajopt.validation.replay`.
+
+    Raises ValueError for a problem without phases, and a tolerance that is not positive.
     """
 
     phases: tuple[Phase, ...]
@@ -165,9 +171,12 @@ class OCP:
     model: Any = None
     terminal_constraints: tuple[Constraint, ...] = ()
     start: float = 0.0
+    goals: tuple[Goal, ...] = ()
+    replay_tolerance: float | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "phases", tuple(self.phases))
+        object.__setattr__(self, "goals", tuple(self.goals))
         object.__setattr__(self, "terminal", _terms("terminal", self.terminal))
         final = _constraints("terminal_constraints", self.terminal_constraints)
         object.__setattr__(self, "terminal_constraints", final)
@@ -176,6 +185,8 @@ class OCP:
             object.__setattr__(self, key, None if value is None else np.array(value, dtype=float))
         if not self.phases:
             raise ValueError("an OCP needs at least one phase")
+        if self.replay_tolerance is not None and not self.replay_tolerance > 0.0:
+            raise ValueError(f"replay_tolerance = {self.replay_tolerance!r}; expected a positive number, or None")
 
     def __repr__(self) -> str:
         kinds = {"phases": self.phases, "costs": self.terms(), "constraints": self.constraints()}

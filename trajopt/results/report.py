@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable
-from typing import TextIO
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, Protocol, TextIO
 
-import numpy as np
-
-from dynamics_backends.protocol import Array
-from dynamics_backends.rigid_body.model.model import Model
 from trajopt.results.records import IterationRecord
-from trajopt.results.solution import Solution
+from trajopt.results.status import Status, StatusCode
 
 HEADER_EVERY = 10
 # title, attribute, width, format, meaning
@@ -48,68 +44,105 @@ _SHORT = ("iteration", "cost", "gradient", "defect", "step_length")
 _LONG = ("hessian",)
 
 
-def account(solution: Solution) -> str:
+class Reported(Protocol):
+    """The parts of a :class:`~trajopt.results.solution.Solution` that reports are made of."""
+
+    @property
+    def status(self) -> Status: ...
+    @property
+    def cost(self) -> float: ...
+    @property
+    def iterations(self) -> int: ...
+    @property
+    def meta(self) -> Mapping[str, Any]: ...
+    @property
+    def time_total(self) -> dict[str, float]: ...
+
+
+def account(solution: Reported) -> str:
     """Cost and iterations; without a cost where there is none."""
     cost = f"cost {solution.cost:.10g}, " if math.isfinite(solution.cost) else ""
     return f"{cost}{solution.iterations} iterations"
 
 
-WITHIN = 1e-3
-"""A replay that ends nearer to the plan than this, in its largest entry, confirms it."""
+class Line(NamedTuple):
+    """A sentence of a report; warning: whether it is one."""
+
+    text: str
+    warning: bool = False
+
+
+def report_lines(solution: Reported) -> list[Line]:
+    """The report of a solution: status, cost and time, then its checks, warnings last."""
+    meta = solution.meta
+    times = ", ".join(f"{name} {value:.3f} s" for name, value in solution.time_total.items())
+    total = f", {meta['solve_time']:.3f} s ({times})" if "solve_time" in meta else ""
+    lines = [Line(str(solution.status)), Line(account(solution) + total)]
+    if easier := meta.get("easier"):
+        lines.append(
+            Line(f"Continuation: {' + '.join(str(e['iterations']) for e in easier)} iterations on easier problems.")
+        )
+        failed = (e for e in enumerate(easier, 1) if not e[1]["success"])
+        lines += [Line(f"easier problem {number} was not solved: {e['status']}", warning=True) for number, e in failed]
+    for number, attempt in enumerate(meta.get("attempts", ()), 1):
+        lines.append(
+            Line(f"attempt {number}: {attempt['solver']}, {attempt['status']}, {attempt['iterations']} iterations")
+        )
+    return [*lines, *check_lines(solution)]
+
+
+def check_lines(solution: Reported) -> list[Line]:
+    """The part of a report on the motion: what the checks after the solve found, as ``meta`` holds it."""
+    meta = solution.meta
+    if not math.isfinite(solution.cost):
+        return []
+    goals = meta.get("goals", {})
+    lines = [Line(s) for s in (*meta.get("notes", ()), *goals.get("report", ()), *replayed(solution))]
+    if "check" in meta:
+        lines.append(Line(f"{meta['check']}; solves: {meta['rounds']}"))
+    if "limits" in meta:
+        lines += _limits(meta["limits"], solution.status.acceptable)
+    missed = () if solution.status.code is StatusCode.GOAL_MISSED else goals.get("missed", ())  # the status has them
+    warnings = [*missed, *meta.get("findings", ()), *meta.get("not_compiled", ())]
+    return lines + [Line(s, warning=True) for s in dict.fromkeys(warnings)]
+
+
+def report(solution: Reported) -> str:
+    """The lines of :func:`report_lines` as one text."""
+    return "\n".join(f"warning: {line.text}" if line.warning else line.text for line in report_lines(solution))
+
+
+def _limits(limits: Sequence[Mapping[str, Any]], usable: bool) -> list[Line]:
+    """Every limit that is exceeded; those that the problem does not enforce are warnings."""
+    if not limits:
+        return [Line(f"all limits are kept{'' if usable else ' by this iterate, which is no solution'}")]
+    return [Line(limit["sentence"], warning=not limit["enforced"]) for limit in limits]
+
+
 LEFT_OUT = "left_out"
 """In meta["replay"], beside no replays, the reason why there are none."""
-_REPLAYED = {"open": "with its controls held", "gains": "with its feedback gains"}
+_RUNS = {"open": "with its controls held", "gains": "with its feedback gains"}
 
 
-def replayed(solution: Solution, outcome: Callable[[Array], list[str]]) -> list[str]:
-    """Sentences about how the plan ends on finely integrated dynamics; outcome: those of a task about a final state (nx,)."""
-    sentences, plan, ends = [], outcome(solution.xs[-1]), solution.meta.get("replay", {})
-    where = f"on accurate dynamics{_contacts(ends.get('slower', 0.0))}"
-    for key, end in ends.items():
-        if key not in _REPLAYED:
+def replayed(solution: Reported) -> list[str]:
+    """Sentences about the replay on finely integrated dynamics: the deviation of each run from the plan."""
+    runs = solution.meta.get("replay", {})
+    if reason := runs.get(LEFT_OUT):
+        return [f"not replayed on finer dynamics: {reason}"]
+    contacts = f" with contacts as slow as in time steps of {1e3 * runs['slower']:.3g} ms" if "slower" in runs else ""
+    sentences = []
+    for key, how in _RUNS.items():
+        run = runs.get(key)
+        if run is None:
             continue
-        start = f"{where}, {_REPLAYED[key]},"
-        if end is None:
-            sentences.append(f"{start} the motion diverges")
-        elif end["largest"] > WITHIN:
-            told = _with_unit(solution.model, end["largest"], end["at"])
-            differs = [new for new, old in zip(outcome(np.array(end["x"])), plan, strict=False) if new != old]
-            sentences.append("; ".join([f"{start} the end differs from the plan by {told}", *differs]))
-        elif sentences:
-            sentences.append(f"{start} the motion ends as planned")
-    if reason := ends.get(LEFT_OUT):
-        return [f"the plan was not replayed on accurate dynamics: {reason}"]
-    if not sentences and ends:
-        sentences.append(f"{where} the plan ends as it says")
+        if run["x"] is None:
+            sentences.append(f"replayed on finer dynamics{contacts}, {how}: the motion diverges")
+            continue
+        amount, limit = (f"{run[k]:.2g} {run['unit']}".strip() for k in ("amount", "limit"))
+        sentences.append(
+            f"replayed on finer dynamics{contacts}, {how}: within {amount} of the plan ({run['name']}, tolerance {limit})"
+        )
     return sentences
-
-
-def replay_doubts(solution: Solution) -> list[str]:
-    """That a plan diverges on finely integrated dynamics, with its feedback gains where it has some, and what helps."""
-    ends = solution.meta.get("replay", {})
-    told = [ends[key] for key in _REPLAYED if key in ends]
-    if not told or told[-1] is not None:
-        return []
-    scheme = "" if "rk4" in solution.meta.get("schemes", ()) else ', or integrator = "rk4"'
-    what = (
-        "no robot moves as this plan says, which diverges on accurate dynamics"
-        if not any(told)
-        else "its feedback gains do not hold this plan, which diverges with them on accurate dynamics"
-    )
-    return [f"{what}: take shorter time steps (a smaller dt with a larger horizon, or more substeps){scheme}"]
-
-
-def _with_unit(model: Model | None, value: float, name: str) -> str:
-    """A difference of the tangent direction "q[joint]" or "v[joint]" of a robot, in its unit."""
-    units = {} if model is None else dict(zip(model.dof_names, model.dof_units, strict=True))
-    unit = units.get(name[2:-1], "")
-    per_second = "/s" if unit and name.startswith("v[") else ""
-    return f"{value:.2g}{' ' if unit else ''}{unit}{per_second} ({name})"
-
-
-def _contacts(slower: float) -> str:
-    """In which time contacts met that the plan lets meet in time steps of this length [s], or nothing."""
-    return f" with contacts as slow as in time steps of {1e3 * slower:.3g} ms" if slower else ""
 
 
 def _level(key: str) -> int:
@@ -144,7 +177,7 @@ class ConsoleTable:
         self._print(" ".join(cells))
         self._rows += 1
 
-    def finish(self, solution: Solution) -> None:
+    def finish(self, solution: Reported) -> None:
         """Print which test stopped the solve, the final cost, and the time by phase."""
         if self.verbosity == 0:
             return

@@ -82,6 +82,15 @@ class Solution:
         told = self.meta.get("clock", ())
         return np.array(told) if len(told) == len(self.times) else self.times
 
+    def report(self) -> str:
+        """The text that ``trajopt solve`` prints: status, cost and time, goals, replay, limits, and warnings.
+
+        After a solve with ``check=False`` it has the first lines alone.
+        """
+        from trajopt.results.report import report
+
+        return report(self)
+
     def __repr__(self) -> str:
         horizon = f"{len(self.us)} knots, {self.duration:.4g} s"
         return f"Solution({self.status.code}: cost {self.cost:.8g}, {self.iterations} iterations, {horizon})"

@@ -1,4 +1,4 @@
-"""How a solve ended: a code for programs and a sentence for people."""
+"""Status of a solution: a code for programs and a sentence for people."""
 
 from __future__ import annotations
 
@@ -8,12 +8,20 @@ from typing import Any
 
 
 class StatusCode(StrEnum):
-    """Why a solver stopped."""
+    """Result of a solve. The first two are results of the checks in :mod:`trajopt.solvers.success`, the others name what failed."""
 
     CONVERGED = "converged"
-    """The gradient and the defects are below their tolerances."""
+    """Feasible, optimal, confirmed by the replay, and the goals are met; without checks, feasible and optimal."""
+    ACCEPTABLE = "acceptable"
+    """Feasible, confirmed by the replay, and the goals are met, but the scaled KKT error is above its tolerance."""
+    NOT_FEASIBLE = "not_feasible"
+    """The solver stopped at a trajectory that violates dynamics, bounds or constraints by more than the tolerance."""
+    DOES_NOT_HOLD = "does_not_hold"
+    """Replayed on finely integrated dynamics, the motion leaves the plan by more than the replay tolerance, or misses a goal."""
+    GOAL_MISSED = "goal_missed"
+    """The trajectory is feasible, but it misses a goal, falls, or touches an obstacle."""
     COST_CONVERGED = "cost_converged"
-    """The relative improvement of the cost fell below its tolerance, with closed defects."""
+    """The relative improvement of the cost fell below its tolerance, at a feasible trajectory."""
     PRECISION_LIMIT = "precision_limit"
     """Double precision allows no further progress; the gradient is still above its tolerance."""
     MAX_ITERATIONS = "max_iterations"
@@ -37,21 +45,25 @@ class StatusCode(StrEnum):
 
 
 STOPPED = (StatusCode.INTERRUPTED, StatusCode.TIME_LIMIT)
-"""Ends that no other attempt follows."""
+"""Codes after which no other solver is tried."""
 SOLVED = 1e-6
-"""An end at the limit of double precision is a success below this scaled KKT measure."""
-NEAR = 1e-4
-"""An end by a small change of the cost is a success below this one."""
-_ENOUGH = {StatusCode.CONVERGED: float("inf"), StatusCode.COST_CONVERGED: NEAR, StatusCode.PRECISION_LIMIT: SOLVED}
+"""A solver that stops at the limit of double precision has converged below this scaled KKT error."""
+STATIONARY = 1e-4
+"""Tolerance on the scaled KKT error of a solution; a solver that stops because the cost hardly falls has converged below it."""
+_ENOUGH = {
+    StatusCode.CONVERGED: float("inf"),
+    StatusCode.COST_CONVERGED: STATIONARY,
+    StatusCode.PRECISION_LIMIT: SOLVED,
+}
 
 
 @dataclass(frozen=True)
 class Status:
-    """The end of a solve.
+    """Status of a solution.
 
     message: one sentence with the numbers that decided. knot, component: where, if it happened in one place.
-    advice: what to try, empty on success. kkt: the scaled measure of optimality (:mod:`trajopt.solvers.shooting.optimality`)
-    at the end, where the solver has one. asked: whether the options count such an end as a success (``accept_cost_tolerance``).
+    advice: what to try, empty on success. kkt: the scaled KKT error (:mod:`trajopt.solvers.shooting.optimality`) at the end, where
+    the solver has one.
     """
 
     code: StatusCode
@@ -60,18 +72,19 @@ class Status:
     component: str | None = None
     advice: str = ""
     kkt: float | None = None
-    asked: bool = False
 
     @property
     def success(self) -> bool:
-        """Whether a convergence test fired, or what ended the solve left it close enough to a solution.
+        """True if converged; for a solver's own status, before checks, also if it stopped close enough to an optimum.
 
-        A small change of the cost counts below the measure NEAR, or where the options ask for it; the limit of double precision
-        below SOLVED.
+        A small change of the cost counts below the scaled KKT error STATIONARY, the limit of double precision below SOLVED.
         """
-        if self.code is StatusCode.COST_CONVERGED and (self.kkt is None or self.asked):
-            return True
         return self.code is StatusCode.CONVERGED or (self.kkt is not None and self.kkt <= _ENOUGH.get(self.code, -1.0))
+
+    @property
+    def acceptable(self) -> bool:
+        """True if the motion can be used: converged, or feasible and confirmed with its goals met, but not optimal."""
+        return self.success or self.code is StatusCode.ACCEPTABLE
 
     def __str__(self) -> str:
         return f"{self.code}: {self.message}" + (f" {self.advice}" if self.advice else "")
@@ -82,5 +95,6 @@ class Status:
 
     @classmethod
     def from_dict(cls, fields: dict[str, Any]) -> Status:
-        """The inverse of :meth:`to_dict`."""
-        return cls(**(fields | {"code": StatusCode(fields["code"])}))
+        """The inverse of :meth:`to_dict`. Fields of earlier versions that are gone are dropped."""
+        known = {key: value for key, value in fields.items() if key in cls.__dataclass_fields__}
+        return cls(**(known | {"code": StatusCode(fields["code"])}))

@@ -31,8 +31,8 @@ from trajopt.problem.ocp import OCP
 from trajopt.results.records import Callback
 from trajopt.results.solution import Solution
 from trajopt.results.status import STOPPED, Status, StatusCode
+from trajopt.solvers.measures import largest_violation
 from trajopt.solvers.options import LEAST_TIME, AutoOptions
-from trajopt.stage.evaluation import StageEvaluator
 from trajopt.step.contraction import has_curvature
 from trajopt.validation.broken_limits import constraint_violations
 
@@ -177,17 +177,11 @@ class Account:
 
 
 def keeps(ocp: OCP, s: Solution) -> bool:
-    """Whether a motion keeps the dynamics, the bounds and the constraints of a problem."""
+    """True if a motion satisfies the dynamics, the bounds and the constraints of a problem."""
     if not (np.isfinite(s.cost) and np.isfinite(s.xs).all() and np.isfinite(s.us).all()):
         return False
-    stages, knots = StageEvaluator(ocp.unconstrained()).stages[:-1], ocp.phase_slices
-    off = [ocp.manifold.difference(s.xs[:1].T, ocp.x0[:, None])]
-    off += [p.values(s.xs[k], s.us[k], s.xs[k.start + 1 : k.stop + 1]).d for p, k in zip(stages, knots, strict=True)]
-    if ocp.control_bounds is not None:
-        off.append(s.us - np.clip(s.us, *ocp.control_bounds))
-    return max(float(np.abs(part).max(initial=0.0)) for part in off) <= KEPT and not any(
-        constraint_violations(ocp, s.xs, s.us)
-    )
+    worst = largest_violation(ocp, s.xs, s.us, KEPT)
+    return worst is None or worst.ratio <= 1.0
 
 
 def _end(attempt: Mapping[str, Any]) -> str:

@@ -51,8 +51,7 @@ class SLQOptions:
     and penalty are those of the former.
     gradient_tolerance: on the largest entry of the projected reduced gradient. defect_tolerance: on the largest gap.
     kkt_tolerance: on the scaled measure of :mod:`trajopt.solvers.shooting.optimality`, which ends a solve as well as those two do.
-    cost_tolerance: on the relative improvement of the cost in an accepted step; 0 switches the test off. accept_cost_tolerance:
-    whether an end by it is a success with any scaled KKT measure.
+    cost_tolerance: on the relative improvement of the cost in an accepted step; 0 switches the test off.
 
     regularize: mu on the diagonal of Quu ("control") or of V'xx ("state"; Tassa 2012, eq. 10).
     initial_regularization, min_regularization, max_regularization: mu; below the minimum it is zero.
@@ -76,7 +75,6 @@ class SLQOptions:
     defect_tolerance: float = 1e-9
     kkt_tolerance: float = 1e-8
     cost_tolerance: float = 0.0
-    accept_cost_tolerance: bool = False
     regularize: Literal["control", "state"] = "control"
     initial_regularization: float = 0.0
     min_regularization: float = 1e-8
@@ -102,8 +100,6 @@ class SLQOptions:
         _require_positive(self, "constraint_tolerance", "constraint_penalty", "max_constraint_penalty")
         _require_positive(self, "gradient_tolerance", "defect_tolerance", "kkt_tolerance")
         _require_positive(self, "min_regularization", "max_regularization")
-        asked = self.accept_cost_tolerance
-        _require(isinstance(asked, bool), "accept_cost_tolerance", asked, "true or false")
         for key in ("cost_tolerance", "initial_regularization", "penalty"):
             _require(_number(value := getattr(self, key)) and value >= 0, key, value, "a number of at least 0")
         _require_positive(self, "time_limit", or_none=True)

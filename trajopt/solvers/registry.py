@@ -16,9 +16,9 @@ from trajopt.guesses.guesses import Guess, Motion, as_guess, constant_guess
 from trajopt.guesses.warm_start import WarmStart
 from trajopt.problem.ocp import OCP, Sampling, fitting
 from trajopt.results.records import Callback
-from trajopt.results.report import LEFT_OUT
 from trajopt.results.solution import Solution
 from trajopt.solvers.options import AutoOptions, DDPOptions, DMSOptions, IPMOptions, SLQOptions, SQPOptions
+from trajopt.solvers.success import assessed, unchecked
 from trajopt.stage.kept import Kept, borrowed
 from trajopt.stage.not_compiled import gathered
 from trajopt.stage.start import Start, served, starting
@@ -28,6 +28,7 @@ from trajopt.validation.validation import Finding, require_valid
 if TYPE_CHECKING:
     from trajopt.solvers.auto import Attempt
     from trajopt.solvers.nlp.nlp import NLP, NLPSolution
+    from trajopt.validation.replay import Replay
 
 
 def _slq(ocp: OCP, warm: WarmStart, options: SLQOptions, callback: Callback | None) -> Solution:
@@ -165,8 +166,10 @@ def solve(
     whose options they are (:mod:`trajopt.solvers.auto`). options: of the solver, as its dataclass or as a mapping; a name that
     stands for certain options ("gnms") overrides those of a dataclass. callback: called with an
     :class:`~trajopt.results.records.IterationRecord` after each iteration.
-    warm_start: what an earlier solution tells. check: look for mistakes in the problem first; a loop that has solved this problem
-    before, with other values, may spare the time; the shapes of x0 and of the guess are looked at in any case.
+    warm_start: of an earlier solution. check: validate the problem first, and afterwards decide the status by all checks of
+    :mod:`trajopt.solvers.success`: feasible, optimal, confirmed by a replay on finely integrated dynamics, goals met. False is for
+    loops that solve one problem again and again with other values: the status then covers feasibility and optimality alone, by the
+    numbers of the solver; the shapes of x0 and of the guess are validated in any case.
     start: "compiled" waits for compiled code that is not in the cache; "at once" begins with NumPy while another process compiles,
     which goes on when this one has ended, and takes code up when it is there (:mod:`trajopt.stage.compiled.builds`);
     meta["engines"] tells what served. Default: as the environment's TRAJOPT_START says, else "compiled".
@@ -205,13 +208,11 @@ def solve(
         if ocp.in_scaled_time and np.isfinite(solution.xs).all():
             meta["clock"] = ocp.times_of(solution.xs).tolist()
             meta["duration"] = meta["clock"][-1]
-        if check:
-            meta["replay"] = _replay(ocp, chosen, solution)
-    if slow:
-        meta["not_compiled"] = [str(part) for part in slow]
-    return replace(
-        solution, status=explained(solution.status, ocp, solution.xs, solution.us), meta=meta, model=ocp.model
-    )
+        if slow:
+            meta["not_compiled"] = [str(part) for part in slow]
+        solution = replace(solution, meta=meta, model=ocp.model)
+        solution = checked(ocp, solution, chosen) if check else unchecked(solution)
+    return replace(solution, status=explained(solution.status, ocp, solution.xs, solution.us))
 
 
 def _require_problem(given: Any) -> None:
@@ -228,12 +229,17 @@ def _require_shapes(ocp: OCP, guess: Guess) -> None:
     fitting(ocp, guess.xs, guess.us)
 
 
-def looked_at(ocp: OCP, solution: Solution, options: Any) -> Solution:
-    """A solution that was found without ``check``, with what it would have told: doubts about the problem, and a replay."""
+def checked(ocp: OCP, solution: Solution, options: Any) -> Solution:
+    """A solution with the status of :mod:`trajopt.solvers.success`; options: of the solver that found it."""
+    tolerance = getattr(options, "constraint_tolerance", None) or 0.0
+    return assessed(ocp, solution, tolerance, partial(_replay, ocp, options, solution))
+
+
+def checked_afterwards(ocp: OCP, solution: Solution, options: Any) -> Solution:
+    """A solution found with ``check=False``, with the warnings about its problem and the status of the checks."""
     findings = [f.message for f in require_valid(ocp)]
     with starting(None):
-        meta = {**solution.meta, "findings": findings, "replay": _replay(ocp, options, solution)}
-    return replace(solution, meta=meta)
+        return checked(ocp, replace(solution, meta={**solution.meta, "findings": findings}), options)
 
 
 def chosen_options(solver: str | None, options: Any) -> tuple[str, Any]:
@@ -248,24 +254,21 @@ def chosen_options(solver: str | None, options: Any) -> tuple[str, Any]:
     raise TypeError(f"options is a {type(options).__name__}; solver {solver!r} takes {kind.__name__} or a mapping")
 
 
-def _replay(ocp: OCP, options: Any, solution: Solution) -> dict[str, Any]:
-    """How the plan ends on finely integrated dynamics, see :mod:`trajopt.validation.replay`; why it is "left_out" where it is.
+def _replay(ocp: OCP, options: Any, solution: Solution) -> Replay | str:
+    """The replay of a finite trajectory, see :mod:`trajopt.validation.replay`, or the reason why there is none.
 
-    It is cheap where stages are compiled as a whole, by the library that the solve has used; it is left out elsewhere, under a
-    first-order hold, and for trajectories that are not finite.
+    By compiled stages where the solve has them, else by CasADi's virtual machine: the numbers agree to rounding.
     """
     from trajopt.stage.evaluation import StageEvaluator
     from trajopt.stage.numerics import kept_evaluator
-    from trajopt.validation.replay import as_meta, replay
+    from trajopt.step.interpreted_step import interpreted
+    from trajopt.validation.replay import replay
 
     kind = (
         options.hessian if isinstance(options, SLQOptions) and not isinstance(options, DDPOptions) else "gauss_newton"
     )
-    finite = np.isfinite(solution.xs).all() and np.isfinite(solution.us).all() and np.isfinite(solution.K).all()
-    held = not (isinstance(options, DMSOptions | SQPOptions) and options.hold == "first_order")
-    if not held or not finite:
-        return {LEFT_OUT: "its controls are not held over the time steps" if finite else "it is not finite"}
-
+    if isinstance(options, DMSOptions | SQPOptions) and options.hold == "first_order":
+        return "its controls are not held over the time steps"
     if isinstance(options, SLQOptions) and ocp.constraints():
         from trajopt.solvers.shooting.penalized import augmented, imposed
 
@@ -274,24 +277,12 @@ def _replay(ocp: OCP, options: Any, solution: Solution) -> dict[str, Any]:
         known = {} if own is None else own.prepared
         rooms, steps = iter(known.setdefault("replay", (Kept(), Kept()))), known.setdefault("finer", {})
 
-        def compiled(fine: OCP) -> StageEvaluator | None:
+        def evaluator(fine: OCP) -> StageEvaluator:
             made = kept_evaluator(next(rooms), fine, kind)
-            return made if made.compiled else None
+            return made if made.compiled else StageEvaluator(interpreted(fine), kind, "numpy")
 
-        found = replay(ocp, solution.xs, solution.us, solution.K, compiled, steps)
-    if found is None:
-        return {LEFT_OUT: _why_not_replayed(ocp)}
-    return as_meta(ocp, found)
-
-
-def _why_not_replayed(ocp: OCP) -> str:
-    from trajopt.validation.replay import can_be_cut
-
-    if not can_be_cut(ocp):
-        return "its time steps cannot be cut finer"
-    if any(sampling.backend.engine == "numpy" for sampling in _samplings(ocp)):
-        return "its dynamics are not compiled (engine = 'numpy')"
-    return "its code was not compiled yet when it ended: a next solve of this problem has it (--wait waits for it)"
+        found = replay(ocp, solution.xs, solution.us, solution.K, evaluator, steps)
+    return "its time steps cannot be cut finer" if found is None else found
 
 
 def _named_by(options: Any) -> str:

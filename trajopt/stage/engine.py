@@ -18,8 +18,9 @@ from trajopt.stage.start import starts_at_once
 if TYPE_CHECKING:
     from trajopt.stage.compiled.choice import CompiledChoice
 
-Engine = Literal["auto", "numpy", "compiled"]
-"""auto: by the backend of each phase. compiled: whatever the backends say; what cannot be compiled is an error."""
+Engine = Literal["auto", "numpy", "compiled", "loaded"]
+"""auto: by the backend of each phase. compiled: whatever the backends say; what cannot be compiled is an error. loaded: compiled
+code that this process has loaded already, else NumPy; nothing is compiled or awaited."""
 
 
 class Wanted(NamedTuple):
@@ -44,6 +45,12 @@ def stages_of(ocp: OCP, wanted: Wanted, engine: Engine = "auto") -> list[Stages]
     if engine == "numpy":
         return found
     compiled = [_compiled(ocp, i, wanted._replace(path=path), plain[i], end, engine) for i in range(len(ocp.phases))]
+    if engine == "loaded":
+        pairs = [None if choice is None else choice.loaded() for choice in compiled]
+        for i, pair in enumerate(pairs):
+            if pair is not None:
+                found[i], found[-1] = pair
+        return found
     if not any(compiled):
         return found
     from trajopt.stage.compiled import builds
@@ -125,7 +132,7 @@ def _compiled(
 ) -> CompiledChoice | None:
     """How the stages of a phase may be compiled; None where it asks for none, or code cannot be written."""
     sampling = ocp.phases[i].dynamics.sampling
-    if sampling is None or (engine == "auto" and sampling.backend.engine != "compiled"):
+    if sampling is None or (engine != "compiled" and sampling.backend.engine != "compiled"):
         return None
     from dynamics_backends.compiled.interface.sources import has_contraction, has_source
     from trajopt.stage.compiled.choice import CompiledChoice

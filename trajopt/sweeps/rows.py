@@ -21,6 +21,7 @@ from trajopt.results.solution import Solution
 from trajopt.results.status import StatusCode
 from trajopt.solvers.batch.solve_batch import solve_batch, solved_together
 from trajopt.solvers.registry import chosen_options, solve
+from trajopt.solvers.success import with_goals
 from trajopt.stage.start import starting
 from trajopt.sweeps.variation import Variations
 from trajopt.validation.validation import InvalidProblem, errors_of
@@ -51,8 +52,7 @@ MOST_KINDS, LOOKED_AT = 64, 1000
 class SweepProblem(NamedTuple):
     """What a row solves: a problem, a guess (default x0, no control), a solver and its options (default those of the study).
 
-    solve: finds the solution in place of these, for problems that are solved in several steps. amiss: sentences about what
-    states (N + 1, nx) leave undone or run into; a solution with some is no success, and they are its reason.
+    solve: finds the solution in place of these, for problems that are solved in several steps.
     """
 
     ocp: OCP
@@ -60,7 +60,6 @@ class SweepProblem(NamedTuple):
     solver: str | None = None
     options: Any = None
     solve: Callable[[], Solution] | None = None
-    amiss: Callable[[Array], Sequence[str]] | None = None
 
 
 Make = Callable[..., "OCP | tuple[OCP, Guess] | SweepProblem"]
@@ -124,7 +123,7 @@ def solve_rows(study: Study, rows: Sequence[int]) -> list[Result]:
         for row, problem, solution in together(members, study.gains):
             with _failing(found, row):
                 own = solved(problem) if solution is None else solution
-                found[row] = result(row, own, study.gains, problem.amiss)
+                found[row] = result(row, with_goals(problem.ocp, own), study.gains)
     return [found[row] for row in rows]
 
 
@@ -193,8 +192,8 @@ def solved(problem: SweepProblem) -> Solution:
     return solve(problem.ocp, problem.guess, problem.options, solver=problem.solver, check=False)
 
 
-def result(row: int, solution: Solution, gains: bool, amiss: Callable[[Array], Sequence[str]] | None = None) -> Result:
-    """What is kept of a solution; amiss: see :class:`SweepProblem`.
+def result(row: int, solution: Solution, gains: bool) -> Result:
+    """The result of a row.
 
     Raises KeyboardInterrupt for one that was interrupted: its row is not finished.
     """
@@ -202,11 +201,10 @@ def result(row: int, solution: Solution, gains: bool, amiss: Callable[[Array], S
     if status.code is StatusCode.INTERRUPTED:
         raise KeyboardInterrupt
     last = solution.history[-1] if solution.history else None
-    wrong = amiss(solution.xs) if amiss is not None and status.success else ()
     values = (
         str(status.code),
-        bool(status.success) and not wrong,
-        "; ".join(wrong) or status.message,
+        bool(status.success),
+        status.message,
         solution.cost,
         solution.iterations,
         np.nan if status.kkt is None else status.kkt,

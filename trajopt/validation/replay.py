@@ -1,14 +1,23 @@
-"""What a plan does outside of the solver: its controls held over each time step, on finely integrated dynamics.
+"""Replay of a plan on finely integrated dynamics: its controls held over each time step.
 
     open      u = us_k
     gains     u = us_k + K_k (x - xs_k), clipped to the bounds, x measured at the beginning of each time step
 
-A plan is only as true as its time steps.  The replay takes the plan's own scheme with many more substeps, so that compiled code
-serves it as it is; for a scheme of order p the two runs with n and 2 n substeps give the final state once more by
-extrapolation, x_2n (+) (x_2n (-) x_n) / (2^p - 1) (Hairer, Norsett, Wanner, Solving ODEs I, II.4).
+A plan is only as true as its time steps.  The replay takes the plan's own scheme with many more substeps; for a scheme of order p
+the runs with n and 2 n substeps are extrapolated, x_2n (+) (x_2n (-) x_n) / (2^p - 1) (Hairer, Norsett, Wanner, Solving ODEs I,
+II.4).
+
+The deviation is the largest difference of a position from the plan at any knot, relative to the tolerance
+
+    fixed base       0.05 rad, 0.02 m          of each joint
+    floating base    0.1 rad, 0.05 m           of the base and of each joint
+    own systems      0.05                      of the range of each component along the plan, at least of 1
+
+or to ``OCP.replay_tolerance`` in place of these numbers.  Velocities are left out: where contacts close they jump, and a small
+shift in time makes a large difference.
 
 Contacts by whole time steps meet the ground over the length h of a step beside their own time; in finer steps alone they would
-be those of another, less damped ground.  So their own time grows by h: the replay tells whether bodies move as planned on the
+be those of another, less damped ground.  So their own time grows by h: the replay shows whether bodies move as planned on the
 plan's ground.
 """
 
@@ -32,16 +41,56 @@ FINEST = {1: 64, 4: 2}
 """By the order of a scheme, into how many pieces each time step is cut at least."""
 
 
-class Replay(NamedTuple):
-    """Final states (nx,) of a plan and of its replays; ``gains`` is None for a plan without. Entries may not be finite.
+TOLERANCES = {"fixed": {"rad": 0.05, "m": 0.02}, "floating": {"rad": 0.1, "m": 0.05}}
+"""Default tolerance on the deviation of positions, by kind of robot and unit."""
+RANGE_SHARE = 0.05
+"""Default tolerance for systems without a robot, as a share of the range of each component."""
 
-    slower [s]: by how much the own time of contacts has grown, see the module.
+
+class Deviation(NamedTuple):
+    """A run of the replay, and how far it leaves the plan.
+
+    how: "with its controls held" or "with its feedback gains". xs (N + 1, nx) at times (N + 1,) [s]. ratio: the largest deviation
+    of a position divided by its tolerance, infinite where the run is not finite. amount, limit: that deviation and its tolerance,
+    in ``unit``; name: of the direction of the state; knot: where.
     """
 
-    planned: Array
-    open: Array
-    gains: Array | None
+    how: str
+    xs: Array
+    times: Array
+    ratio: float
+    amount: float
+    limit: float
+    unit: str
+    name: str
+    knot: int
+
+    def sentence(self) -> str:
+        """How far the run leaves the plan."""
+        if not np.isfinite(self.ratio):
+            return f"replayed {self.how}, the motion diverges"
+        amount, limit = (f"{v:.2g} {self.unit}".strip() for v in (self.amount, self.limit))
+        where = f"at t = {self.times[self.knot]:.3g} s"
+        return f"replayed {self.how}, {self.name} deviates by {amount} from the plan {where}, tolerance {limit}"
+
+
+class Replay(NamedTuple):
+    """The runs of a replay: with controls held, and, for a plan that has some, with feedback gains.
+
+    slower [s]: how much the time constant of contacts has grown, see the module.
+    """
+
+    runs: tuple[Deviation, ...]
     slower: float = 0.0
+
+    def as_meta(self, ocp: OCP) -> dict[str, Any]:
+        """Plain values by name, "open" and "gains": the final state ``x``, None where it is not finite, and the deviation."""
+        found: dict[str, Any] = {"slower": self.slower} if self.slower else {}
+        for key, run in zip(("open", "gains"), self.runs, strict=False):
+            numbers = {k: getattr(run, k) for k in ("ratio", "amount", "limit", "unit", "name", "knot")}
+            finite = bool(np.isfinite(run.xs).all())
+            found[key] = {**numbers, "x": run.xs[-1].tolist() if finite else None, "sentence": run.sentence()}
+        return found
 
 
 FINER_KEPT = 4
@@ -55,13 +104,13 @@ def replay(
     xs: Array,
     us: Array,
     K: Array,
-    evaluator: Callable[[OCP], Evaluator | None],
+    evaluator: Callable[[OCP], Evaluator],
     known: Finer | None = None,
 ) -> Replay | None:
-    """The replay of a plan xs (N + 1, nx), us (N, nu), K (N, nu, ndx); evaluator: what evaluates problems.
+    """Replay a plan xs (N + 1, nx), us (N, nu), K (N, nu, ndx); evaluator: makes the evaluator of a problem.
 
     known: the finer time steps of earlier replays, which new ones join, so that the same plan is replayed by the same ones.
-    None where no time step can be cut finer, as those of users' own maps, and where ``evaluator`` gives None.
+    None where no time step can be cut finer, as those of users' own discrete maps.
     """
     if not can_be_cut(ocp):
         return None
@@ -72,35 +121,48 @@ def replay(
     if len(known) > FINER_KEPT * len(pieces):  # of systems that are made anew for each replay
         known.clear()
     fine = evaluator(_cut(ocp, pieces, slower, True, known))
-    finer = None if fine is None else evaluator(_cut(ocp, pieces, slower, False, known))
-    if fine is None or finer is None:
-        return None
-    ends = [_final(e, xs, us, gains) for gains in (0.0 * K, K) for e in (fine, finer)]
-    opened, closed = (_extrapolated(ocp, *pair, order) for pair in ((ends[0], ends[1]), (ends[2], ends[3])))
-    return Replay(xs[-1], opened, closed if K.any() else None, max(slower))
+    finer = evaluator(_cut(ocp, pieces, slower, False, known))
+    found = []
+    for how, gains in ((HELD, 0.0 * K), *(((WITH_GAINS, K),) if K.any() else ())):
+        coarse, accurate = (_rolled_out(e, xs, us, gains) for e in (fine, finer))
+        run = _extrapolated(ocp, coarse, accurate, order)
+        found.append(deviation(ocp, how, xs, run))
+    return Replay(tuple(found), max(slower))
+
+
+HELD, WITH_GAINS = "with its controls held", "with its feedback gains"
+
+
+def deviation(ocp: OCP, how: str, xs: Array, run: Array) -> Deviation:
+    """How far a run (N + 1, nx) leaves a plan xs (N + 1, nx)."""
+    limits, units = tolerances(ocp, xs)
+    times, names = np.asarray(ocp.times_of(xs)), ocp.manifold.tangent_names
+    finite = np.isfinite(run).all(axis=1)
+    if not finite.all():
+        k = int(np.argmin(finite))
+        return Deviation(how, run, times, np.inf, np.inf, float(limits[0]), units[0], names[0], k)
+    off = np.abs(ocp.manifold.difference(xs.T, run.T).T[:, : len(limits)])
+    k, i = (int(v) for v in np.unravel_index(int(np.argmax(off / limits)), off.shape))
+    ratio = float(off[k, i] / limits[i])
+    return Deviation(how, run, times, ratio, float(off[k, i]), float(limits[i]), units[i], names[i], k)
+
+
+def tolerances(ocp: OCP, xs: Array) -> tuple[Array, tuple[str, ...]]:
+    """Tolerances and units of the first directions of the state: the positions of a robot, all directions of another system."""
+    given, model = ocp.replay_tolerance, ocp.model
+    if model is not None and ocp.manifold.ndx >= 2 * model.nv:
+        kind = TOLERANCES["floating" if model.floating_base else "fixed"]
+        units = tuple(model.dof_units)
+        return np.array([kind.get(unit, kind["rad"]) if given is None else given for unit in units]), units
+    d = ocp.manifold.difference(np.repeat(xs[:1], len(xs), axis=0).T, xs.T)
+    span = np.ptp(d, axis=1)
+    share = RANGE_SHARE if given is None else given
+    return share * np.maximum(1.0, span), ("",) * len(span)
 
 
 def can_be_cut(ocp: OCP) -> bool:
     """Whether time steps of the problem can be cut finer."""
     return any(_pieces(phase.dynamics) is not None for phase in ocp.phases)
-
-
-def as_meta(ocp: OCP, r: Replay) -> dict[str, Any]:
-    """The final states, and of each replay the largest difference from the plan with its name; None for what is not finite.
-
-    By the names of :class:`Replay`, ``slower`` where it is not zero.
-    """
-    found: dict[str, Any] = {"slower": r.slower} if r.slower else {}
-    for key, x in (("open", r.open), ("gains", r.gains)):
-        if x is None:
-            continue
-        if not np.isfinite(x).all():
-            found[key] = None
-            continue
-        d = ocp.manifold.difference(r.planned[:, None], x[:, None])[:, 0]
-        worst = int(np.argmax(np.abs(d)))
-        found[key] = {"x": x.tolist(), "largest": float(np.abs(d[worst])), "at": ocp.manifold.tangent_names[worst]}
-    return found
 
 
 def _pieces(dynamics: Any) -> int | None:
@@ -154,16 +216,19 @@ def _with_slower(d: Any, time: float, p: Parameters) -> tuple[SampledSystem, Par
     return SampledSystem(same_method(d.backend, system), d.scheme, d.substeps), given
 
 
-def _final(e: Evaluator, xs: Array, us: Array, K: Array) -> Array:
-    """The final state of the roll-out from x0 under these gains."""
+def _rolled_out(e: Evaluator, xs: Array, us: Array, K: Array) -> Array:
+    """The states (N + 1, nx) of the rollout from x0 under these gains."""
     n = K.shape[2]
     still = Direction(np.zeros((len(xs), n)), np.zeros_like(us), K, np.zeros((len(us), n)))
     with np.errstate(all="ignore"):
-        return e.rollout(xs, us, still, np.ones(1), Shooting()).xs[0, -1]
+        return e.rollout(xs, us, still, np.ones(1), Shooting()).xs[0]
 
 
 def _extrapolated(ocp: OCP, coarse: Array, fine: Array, order: int) -> Array:
-    if not (np.isfinite(coarse).all() and np.isfinite(fine).all()):
-        return fine
-    d = ocp.manifold.difference(coarse[:, None], fine[:, None])
-    return ocp.manifold.integrate(fine[:, None], d / (2**order - 1))[:, 0]
+    """Richardson extrapolation of two rollouts (N + 1, nx); the finer one from the first knot on that is not finite."""
+    finite = np.isfinite(coarse).all(axis=1) & np.isfinite(fine).all(axis=1)
+    count = len(finite) if finite.all() else int(np.argmin(finite))
+    d = ocp.manifold.difference(coarse[:count].T, fine[:count].T)
+    found = fine.copy()
+    found[:count] = ocp.manifold.integrate(fine[:count].T, d / (2**order - 1)).T
+    return found

@@ -14,12 +14,15 @@ from trajopt.problem.ocp import OCP, Phase
 from trajopt.problem.terms import QUATERNION_TOLERANCE, CostTerm, quaternion_error
 from trajopt.validation.evaluation_doubts import function_doubts, function_mistakes, length_doubts
 from trajopt.validation.finiteness import finiteness_doubts
+from trajopt.validation.reach import frame_goals, reach_warnings
 from trajopt.validation.stability import stability_doubts
 from trajopt.validation.system_checks import system_doubts
 
 ERROR, WARNING = "error", "warning"
 DECLARED = ("takes_time", "sampling", "contract")
 """What a time step says of itself, beside its sizes."""
+MOST_DECADES = 12.0
+"""Weights farther apart than this draw a warning: double precision has 16 decimal digits."""
 START_TOLERANCE = 1e-6
 """By how much x0 may violate a constraint without a word."""
 
@@ -44,7 +47,14 @@ def validate(ocp: OCP, guess: Guess | None = None) -> list[Finding]:
     findings = _findings(ocp, guess)
     if any(f.severity == ERROR for f in findings):
         return findings
-    return [*findings, *(Finding(WARNING, m) for m in [*finiteness_doubts(ocp, guess), *length_doubts(ocp)])]
+    warnings = [*finiteness_doubts(ocp, guess), *length_doubts(ocp), *_out_of_reach(ocp)]
+    return [*findings, *(Finding(WARNING, m) for m in warnings)]
+
+
+def _out_of_reach(ocp: OCP) -> Iterator[str]:
+    """Goals of frames by terminal costs that the robot cannot reach from x0."""
+    for goal in frame_goals(ocp):
+        yield from reach_warnings(ocp.model, goal, ocp.x0[: ocp.model.nq])
 
 
 def _findings(ocp: OCP, guess: Guess | None) -> list[Finding]:
@@ -238,6 +248,7 @@ def _guess_errors(ocp: OCP, guess: Guess | None) -> Iterator[str]:
 def _doubts(ocp: OCP, has_errors: bool) -> Iterator[str]:
     if not any(term.weight.any() for term in ocp.terms()):
         yield "no cost term has a positive weight; any trajectory is optimal"
+    yield from _spread_weights(ocp)
     if not has_errors:
         yield from _violated_at_start(ocp)
         yield from system_doubts(ocp)
@@ -250,6 +261,20 @@ def _doubts(ocp: OCP, has_errors: bool) -> Iterator[str]:
     for i in outside:
         limits = f"[{ocp.model.q_lower[i]:.6g}, {ocp.model.q_upper[i]:.6g}]"
         yield f"x0 is outside of its limits: {ocp.model.q_names[i]} = {q[i]:.6g}, limits {limits}"
+
+
+def _spread_weights(ocp: OCP) -> Iterator[str]:
+    """Weights so far apart that the small ones are lost in the rounding of the large ones."""
+    ranges = [(w.min(), w.max(), term.name) for term in ocp.terms() if (w := term.weight[term.weight > 0.0]).size]
+    if not ranges:
+        return
+    least, most = min(ranges), max(ranges, key=lambda r: r[1])
+    decades = np.log10(most[1]) - np.log10(least[0])
+    if decades > MOST_DECADES:
+        yield (
+            f"weights span {decades:.0f} decades, from {least[0]:.0e} ({least[2]!r}) to {most[1]:.0e} ({most[2]!r}): rounding "
+            "hides the small ones; bring them closer together"
+        )
 
 
 def _violated_at_start(ocp: OCP) -> Iterator[str]:

@@ -209,10 +209,10 @@ def test_any_solver_takes_the_place_of_the_one_in_a_file(path):
 
 def test_what_another_solver_does_not_take_over_is_told(tmp_path):
     path, told = tmp_path / "a.toml", []
-    table = '[solver]\nname = "fddp"\nmax_iterations = 7\ncost_tolerance = 1e-3\naccept_cost_tolerance = true\n'
+    table = '[solver]\nname = "fddp"\nmax_iterations = 7\ncost_tolerance = 1e-3\n'
     path.write_text(table + '[problem]\nname = "arm_go_to"\nrobot = "iiwa7"\ngoal_q = [0, 0, 0, 0, 0, 0, 0]\n')
     other = load_config(path, ['solver.name="ipm"', "solver.hessian=gauss_newton"], told.append)
-    assert told == ["options of fddp that ipm does not have are left out: cost_tolerance, accept_cost_tolerance"]
+    assert told == ["options of fddp that ipm does not have are left out: cost_tolerance"]
     assert (other.solver_options.max_iterations, other.solver_options.hessian) == (7, "gauss_newton")
     load_config(path, ['solver.name="ddp"'], told.append)  # which has them all
     assert len(told) == 1

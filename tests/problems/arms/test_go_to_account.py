@@ -48,7 +48,7 @@ def test_a_frame_has_missed_its_goal_beyond_a_fiftieth_of_its_way(tmp_path, shor
 
 def test_a_goal_beyond_reach_is_missed_wherever_the_motion_ends(tmp_path):
     (told,) = task(tmp_path, goal_position=tuple(1.5 * x for x in AT)).missed(motion(1.0))
-    assert told == "tip ends 500 mm from its goal: the goal is 0.5 m beyond the reach of tip"
+    assert told == "tip ends 500 mm from its goal: the goal is 500 mm beyond the reach of tip"
 
 
 def test_a_goal_within_an_obstacle_is_missed_for_that(tmp_path):

@@ -12,6 +12,7 @@ import trajopt as to
 from dynamics_backends.manifold import Manifold
 from dynamics_backends.protocol import FunctionMap
 from dynamics_backends.registry import make_backend
+from dynamics_backends.rigid_body.model.sample_models import chain
 from trajopt import (
     OCP,
     Guess,
@@ -134,17 +135,14 @@ def test_solvers_raise_with_all_errors():
 
 
 def test_doubts_are_warnings_and_reach_the_solution():
-    class Robot:
-        name, digest, nq = "robot", "0" * 64, 1
-        q_lower, q_upper, q_names = np.array([-1.0]), np.array([1.0]), ("elbow",)
-
+    robot = chain(1).replace(q_lower=np.array([-1.0]), q_upper=np.array([1.0]))
     system = textbook.double_integrator()
-    ocp = OCP.single_phase(_dynamics(system), [2.0, 0.0], 3, 0.1, [control_cost(1)], model=Robot())
+    ocp = OCP.single_phase(_dynamics(system), [2.0, 0.0], 3, 0.1, [control_cost(1)], model=robot)
     found = _messages(ocp, severity="warning")
-    assert found == ["x0 is outside of its limits: elbow = 2, limits [-1, 1]"]
+    assert found == [f"x0 is outside of its limits: {robot.q_names[0]} = 2, limits [-1, 1]"]
     solution = solve(ocp)
     assert solution.meta["findings"] == found
-    assert solution.meta["model"] == {"name": "robot", "digest": "0" * 64}
+    assert solution.meta["model"] == {"name": robot.name, "digest": robot.digest}
     idle = OCP.single_phase(_dynamics(system), [0.0, 0.0], 3, 0.1, [control_cost(1, weight=0.0)])
     assert "any trajectory is optimal" in _messages(idle, severity="warning")[0]
 

@@ -18,8 +18,9 @@ from dynamics_backends.systems.bodies.free_body import FreeBody
 from dynamics_backends.systems.contact.relaxed_cone import RelaxedCone
 from dynamics_backends.systems.contact.stepped_contact import SteppedContact
 from trajopt.results.report import replayed
+from trajopt.solvers.registry import checked
 from trajopt.stage.evaluation import StageEvaluator
-from trajopt.validation.replay import FINEST, replay
+from trajopt.validation.replay import FINEST, TOLERANCES, replay
 
 N, DT = 20, 0.05
 
@@ -48,9 +49,14 @@ def accurate(system, us, xs=None, K=None):
 def test_the_replay_is_the_motion_under_held_controls(scheme: str, near: float) -> None:
     ocp, s, system = plan(scheme)
     found = replay(ocp, s.xs, s.us, s.K, StageEvaluator)
-    assert found is not None and found.gains is not None
-    np.testing.assert_allclose(found.open, accurate(system, s.us), atol=near)
-    np.testing.assert_allclose(found.gains, accurate(system, s.us, s.xs, s.K), atol=near)
+    assert found is not None
+    held, gains = found.runs
+    np.testing.assert_allclose(held.xs[-1], accurate(system, s.us), atol=near)
+    np.testing.assert_allclose(gains.xs[-1], accurate(system, s.us, s.xs, s.K), atol=near)
+    for run in found.runs:
+        off = np.abs(run.xs[:, 0] - s.xs[:, 0])
+        assert (run.amount, run.knot) == (pytest.approx(off.max()), int(np.argmax(off)))
+        assert run.ratio == pytest.approx(off.max() / TOLERANCES["fixed"]["rad"])
 
 
 @pytest.mark.needs_compiler
@@ -59,15 +65,21 @@ def test_a_solve_tells_it() -> None:
     _, fine, _ = plan("rk4", "compiled")
     own = replay(ocp, coarse.xs, coarse.us, coarse.K, StageEvaluator)
     assert own is not None
-    np.testing.assert_allclose(coarse.meta["replay"]["open"]["x"], own.open, atol=1e-9)
-    assert fine.meta["replay"]["open"]["largest"] < 1e-4 < 1e-2 < coarse.meta["replay"]["open"]["largest"]
+    np.testing.assert_allclose(coarse.meta["replay"]["open"]["x"], own.runs[0].xs[-1], atol=1e-9)
+    assert fine.meta["replay"]["open"]["amount"] < 1e-4 < 1e-2 < coarse.meta["replay"]["open"]["amount"]
+    lines = replayed(coarse)
+    assert f"with its controls held: within {own.runs[0].amount:.2g} rad of the plan" in lines[0]
+    assert "with its feedback gains" in lines[1]
 
-    def outcome(x):
-        return [f"the rod ends at {x[0]:.3f}"]
 
-    told = replayed(coarse, outcome)
-    assert "with its controls held" in told[0] and f"the rod ends at {own.open[0]:.3f}" in told[0]
-    assert replayed(fine, outcome) == ["on accurate dynamics the plan ends as it says"]
+@pytest.mark.parametrize("scheme", ["semi_implicit_euler", "rk4"])
+def test_a_replay_without_compiled_code_has_the_same_numbers(scheme: str, monkeypatch) -> None:
+    ocp, s, _ = plan(scheme, "compiled")
+    expected = s.meta["replay"]["gains"]
+    monkeypatch.setattr(StageEvaluator, "compiled", False)
+    found = checked(ocp, s, to.solver_options("slq")).meta["replay"]["gains"]
+    np.testing.assert_allclose(found["x"], expected["x"], atol=1e-10)
+    assert found["amount"] == pytest.approx(expected["amount"], rel=1e-6)
 
 
 START, KNOTS, STEP, LAW = [0.003, -0.4], 5, 0.01, RelaxedCone(stiffness=2e4, relaxation=0.05, dissipation=0.01)
@@ -98,8 +110,9 @@ def test_contacts_of_long_steps_stay_as_slow_as_in_the_plan(at_run_time: bool, m
     xs = np.tile(START, (KNOTS + 1, 1))
     found = replay(ocp, xs, still, np.zeros((KNOTS, 1, 2)), lambda fine: StageEvaluator(fine, engine="numpy"))
     assert found is not None and found.slower == pytest.approx(STEP)
-    np.testing.assert_allclose(found.open, landing(STEP), atol=1e-4)
-    assert np.abs(found.open - landing(0.0)).max() > 1e-2
+    (run,) = found.runs
+    np.testing.assert_allclose(run.xs[-1], landing(STEP), atol=1e-4)
+    assert np.abs(run.xs[-1] - landing(0.0)).max() > 1e-2
 
 
 def test_a_slower_law_is_that_of_a_longer_step() -> None:
@@ -111,18 +124,19 @@ def test_a_slower_law_is_that_of_a_longer_step() -> None:
         np.testing.assert_allclose([short.x, short.y, short.z], [long.x, long.y, long.z], rtol=1e-12)
 
 
-def test_it_is_told_how_slow_contacts_are() -> None:
+def test_reports_of_replays_say_what_happened() -> None:
     _, plain, _ = plan("semi_implicit_euler")
-    lost = replace(plain, meta={"replay": {"open": None, "gains": {"x": [0.0, 0.0], "largest": 1e-9, "at": "q"}}})
-    assert replayed(lost, lambda x: []) == [
-        "on accurate dynamics, with its controls held, the motion diverges",
-        "on accurate dynamics, with its feedback gains, the motion ends as planned",
+    good = {"x": [0.0, 0.0], "amount": 1e-9, "limit": 0.05, "unit": "rad", "name": "q[joint]"}
+    lost = replace(plain, meta={"replay": {"open": good | {"x": None}, "gains": good}})
+    assert replayed(lost) == [
+        "replayed on finer dynamics, with its controls held: the motion diverges",
+        "replayed on finer dynamics, with its feedback gains: within 1e-09 rad of the plan (q[joint], tolerance 0.05 rad)",
     ]
-    left_out = replace(plain, meta={"replay": {"left_out": "it is not finite"}})
-    assert replayed(left_out, lambda x: []) == ["the plan was not replayed on accurate dynamics: it is not finite"]
-    slow = replace(plain, meta={"replay": {"slower": 0.02, "gains": None}})
-    assert replayed(slow, lambda x: []) == [
-        "on accurate dynamics with contacts as slow as in time steps of 20 ms, with its feedback gains, the motion diverges"
+    left_out = replace(plain, meta={"replay": {"left_out": "its time steps cannot be cut finer"}})
+    assert replayed(left_out) == ["not replayed on finer dynamics: its time steps cannot be cut finer"]
+    slow = replace(plain, meta={"replay": {"slower": 0.02, "gains": good | {"x": None}}})
+    assert replayed(slow) == [
+        "replayed on finer dynamics with contacts as slow as in time steps of 20 ms, with its feedback gains: the motion diverges"
     ]
 
 

@@ -72,8 +72,8 @@ def test_the_precision_limit_always_tells_how_far():
 def test_unreachable_tolerance_ends_at_the_precision_limit(solver):
     unreachable = {"gradient_tolerance": 1e-30, "kkt_tolerance": 1e-30}
     solution = solve(_problem(), options={**unreachable, "max_iterations": 1000}, solver=solver)
-    assert solution.status.code is StatusCode.PRECISION_LIMIT
-    assert solution.status.kkt <= 1e-6 and solution.status.success  # the optimum, as far as numbers go
+    assert solution.status.code is StatusCode.CONVERGED and "Double precision" in solution.status.message
+    assert solution.status.kkt <= 1e-6  # the optimum, as far as numbers go
     assert solution.history[-1].gradient < 1e-10
     assert not solution.status.advice
 
@@ -96,8 +96,8 @@ def test_time_limit():
 
 def test_cost_tolerance_is_another_way_to_succeed():
     solution = solve(_problem(), options={"cost_tolerance": 1e-3, "gradient_tolerance": 1e-12})
-    assert solution.status.code is StatusCode.COST_CONVERGED
-    assert solution.status.success
+    assert solution.status.code is StatusCode.CONVERGED
+    assert "cost_tolerance" in solution.status.message
 
 
 @pytest.mark.parametrize("solver", SOLVERS)
@@ -179,8 +179,8 @@ def test_wrong_derivatives_end_in_a_failed_line_search():
     wrong = Reversed(ocp.phases[0].dynamics.backend, "rk4")
     broken = OCP.single_phase(wrong, ocp.x0, 30, 0.05, ocp.phases[0].terms, ocp.terminal)
     status = solve(broken, solver="ilqr").status
-    assert status.code is StatusCode.LINE_SEARCH_FAILED
-    assert "derivatives" in status.advice
+    assert status.code is StatusCode.ACCEPTABLE and not status.success  # a motion, but far from an optimum
+    assert "not yet optimal" in status.message and "derivatives" in status.advice
 
 
 def test_divergence_of_the_guess_is_reported_not_warned_about():

@@ -125,7 +125,8 @@ def test_where_all_attempts_fail_the_best_motion_is_kept(monkeypatch):
     solution = to.solve(ocp)
     assert solution.cost == good.cost and len(solution.meta["attempts"]) == 3
     told = "It is the first attempt, the best of all: ipm ended in max_iterations, dms ended in max_iterations."
-    assert solution.status.message.startswith("ddp: lost") and told in solution.status.message
+    assert "ddp: lost" in solution.status.message and told in solution.status.message
+    assert solution.status.code is StatusCode.CONVERGED  # by its own measures, whatever the solver said
 
 
 def test_an_attempt_that_went_astray_leaves_the_next_one_the_guess(monkeypatch):

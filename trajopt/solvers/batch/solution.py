@@ -14,9 +14,17 @@ from dynamics_backends.protocol import Array
 from dynamics_backends.rigid_body.model.model import Model
 from trajopt.results.solution import Solution
 from trajopt.results.status import Status, StatusCode
+from trajopt.solvers.success import unchecked_status
 
 MEASURES = ("gradient", "defect", "kkt", "violation")
 """What is told of the end of each problem: ``meta["gradients"]`` and so on."""
+
+
+def unchecked_statuses(found: BatchSolution) -> tuple[Status, ...]:
+    """The statuses of a batch by the numbers of its solvers; see :func:`trajopt.solvers.success.unchecked_status`."""
+    gradients = found.meta.get("gradients", [0.0] * len(found))
+    rows = zip(found.status, gradients, found.us, found.cost, strict=True)
+    return tuple(unchecked_status(s, float(g) if np.isfinite(g) else 0.0, us, float(c)) for s, g, us, c in rows)
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -17,7 +17,7 @@ from trajopt.solvers.batch.interrupts import interrupted, noted
 from trajopt.solvers.batch.problems.batch import Batch
 from trajopt.solvers.batch.problems.finite import blamed, flawed
 from trajopt.solvers.batch.problems.refused import refused, require_structure
-from trajopt.solvers.batch.solution import BatchSolution
+from trajopt.solvers.batch.solution import BatchSolution, unchecked_statuses
 from trajopt.solvers.batch.sound import solved_but
 from trajopt.solvers.options import AutoOptions, IPMOptions, SLQOptions
 from trajopt.solvers.registry import attempt_options, chosen_options
@@ -42,7 +42,9 @@ def solve_batch(
     threads: int | None = None,
     check: bool = True,
 ) -> BatchSolution:
-    """Solve many problems that differ in numbers only; each solution is that of :func:`trajopt.solve`.
+    """Solve many problems that differ in numbers only; each solution is that of :func:`trajopt.solve` with ``check=False``.
+
+    Statuses cover feasibility and optimality by the numbers of the solver; goals and replays are for single solves.
 
     ocp: the problem whose values change, or a :class:`~trajopt.solvers.batch.problems.batch.Batch`, or problems one by one. batch:
     the values, as a Batch has them. guess: one for all, (n, N + 1, nx) and (n, N, nu), or one for each; default each problem's x0
@@ -95,7 +97,8 @@ def solve_batch(
         meta = {**found.meta, "problem": problems.ocp.name, "solver": name, "options": asdict(chosen)}
         if problems.ocp.in_scaled_time:
             meta["clocks"] = np.stack([problems[i].times_of(xs) for i, xs in enumerate(found.xs)])
-        whole = blamed(problems, replace(found, meta=meta, model=problems.ocp.model), flaws)
+        status = unchecked_statuses(found)
+        whole = blamed(problems, replace(found, status=status, meta=meta, model=problems.ocp.model), flaws)
         return replace(whole, meta={**whole.meta, "stopped": True}) if interrupted() else whole
 
 

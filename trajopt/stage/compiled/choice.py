@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import replace
 from functools import cached_property
+from itertools import product
 from typing import Any, TypeVar, cast
 
 from dynamics_backends.compiled.interface.sources import TooLong, TraceError, has_contraction
@@ -18,7 +19,7 @@ from trajopt.stage.compiled.bare_stages import BareStages
 from trajopt.stage.compiled.builds import Search, library_at, search
 from trajopt.stage.compiled.compiled_end import CompiledEnd
 from trajopt.stage.compiled.compiled_stages import CompiledStages
-from trajopt.stage.compiled.library import ALONE, Library
+from trajopt.stage.compiled.library import ALONE, CURVED, ROLLED, Library
 from trajopt.stage.compiled.soon_stages import COMPILED, SoonStages
 from trajopt.stage.not_compiled import tell, works_on_symbols
 from trajopt.stage.numpy_stages import NumpyStages
@@ -29,6 +30,7 @@ from trajopt.stage.start import note_serving
 from trajopt.step.sensitivities import SampledSystem
 
 Part = TypeVar("Part", CostTerm, Constraint)
+COST_HESSIANS = ("gauss_newton", "exact")
 
 
 class CompiledChoice:
@@ -55,13 +57,14 @@ class CompiledChoice:
         self.shapes = [self._shape(parts) for parts in kinds]
         self.knots = ocp.phases[i].knots
 
-    def _shape(self, parts: tuple[str, ...]) -> StageShape:
+    def _shape(self, parts: tuple[str, ...], hessian: str = "") -> StageShape:
+        """hessian: of the cost, default that of the plain stages."""
         plain, end = self._plain, self._end
         groups: tuple[Any, ...] = (plain.terms, end.terms, plain.constraints, end.constraints)
         running, terminal, path, final = (tuple(TermShape.of(part) for part in group) for group in groups)
         sizes = tuple((name, value.shape[-1]) for name, value in self._ocp.phases[self._i].parameters.items())
-        hessian = "gauss_newton" if parts == ALONE else plain.hessian
-        return StageShape(self.scheme, sizes, self._ocp.nu, running, terminal, path, final, hessian, parts)
+        kind = "gauss_newton" if parts == ALONE else hessian or plain.hessian
+        return StageShape(self.scheme, sizes, self._ocp.nu, running, terminal, path, final, kind, parts)
 
     # -- waited for -----------------------------------------------------------------------------------------------------
     def waited_for(self) -> tuple[Stages, Stages] | None:
@@ -113,6 +116,15 @@ class CompiledChoice:
             tell(self._ocp, self._i, reason, "the second derivatives")
             return None
 
+    # -- loaded ---------------------------------------------------------------------------------------------------------
+    def loaded(self) -> tuple[Stages, Stages]:
+        """The stages and the end by a library that this process has loaded already, else in NumPy without a compiler."""
+        for parts, hessian in product((ROLLED, CURVED, ALONE), COST_HESSIANS):
+            library = search(self.backend, self._shape(parts, hessian)).library
+            if library is not None:
+                return self._stages(library, self._plain), CompiledEnd(library, self._end)
+        return self._without_compiler(), self._end
+
     # -- at once --------------------------------------------------------------------------------------------------------
     @cached_property
     def search(self) -> Search:
@@ -137,17 +149,22 @@ class CompiledChoice:
         if self.search.is_final and self.search.library is not None:
             note_serving(COMPILED)
             return self._stages(self.search.library, self._plain), CompiledEnd(self.search.library, self._end)
-        twin = replace(self._plain, dynamics=numpy_twin(self._ocp.phases[self._i].dynamics))
-        now = replace(
-            twin,
-            terms=[_until_compiled(term) for term in twin.terms],
-            constraints=[_until_compiled(c) for c in twin.constraints],
-        )
+        now = self._without_compiler()
+        twin = replace(self._plain, dynamics=now.dynamics)
         made: Callable[[Library], Stages] = lambda library: self._stages(library, twin)  # noqa: E731
         bare = None if self.bare is self.search else (self.bare, lambda library: self.by_bare(library, now))
         stages = SoonStages(now, self.search, made, replace(now, dynamics=self._plain.dynamics), bare)
         end = SoonStages(self._end, self.search, lambda library: CompiledEnd(library, self._end), self._end)
         return stages, end
+
+    def _without_compiler(self) -> NumpyStages:
+        """The phase in NumPy, evaluated without a compiler."""
+        return replace(
+            self._plain,
+            dynamics=numpy_twin(self._ocp.phases[self._i].dynamics),
+            terms=[_until_compiled(term) for term in self._plain.terms],
+            constraints=[_until_compiled(c) for c in self._plain.constraints],
+        )
 
     def by_bare(self, library: Library, twin: NumpyStages) -> BareStages:
         """The stages by the library without cost terms and constraints."""

@@ -14,7 +14,7 @@ from dynamics_backends.compiled.interface.libraries import address, aligned, bou
 from dynamics_backends.protocol import Array
 from trajopt.lq.compiled_lq import CompiledLQ, abreast
 from trajopt.problem.ocp import OCP
-from trajopt.results.status import NEAR, SOLVED
+from trajopt.results.status import SOLVED, STATIONARY
 from trajopt.solvers.batch.abreast.seats import Seats, TurnsData, Use, how_many, run_parts, with_seats
 from trajopt.solvers.batch.problems.values import ENDS, RESULT, Members
 from trajopt.solvers.options import SLQOptions
@@ -36,7 +36,7 @@ _Group = struct_of(
     "seats count:l turn:l serve own busy_back:l busy_ahead:l all_back:l all_ahead:l "
     "phase_count:l phases end_expand end_values end end_room n:l m:l riccati adjoint stationarity finite rollout "
     "riccati_abreast directions end_first room sweep_room directions_room members total:l next done stop penalty:d mu:d delta:d "
-    "drift_gap:d idle:l drift:l near:d solved:d time_limit:d nearly:d kkt_tolerance:d asked:l steps:l",
+    "drift_gap:d idle:l drift:l near:d solved:d time_limit:d nearly:d kkt_tolerance:d steps:l",
 )
 _Place = struct_of("place_t", "s phases group member")
 _SharedPhase = struct_of("shared_phase_t", "first:l last:l read:l expand roll stages room abreast first_abreast")
@@ -136,8 +136,8 @@ class _Part:
             *map(address, (self._room, self._sweep_room, self._directions_room)),
             *(members.address, members.count, *at),
             *(o.penalty, start.mu, start.delta, 0.0, 0, 0),
-            *(NEAR, SOLVED, o.time_limit or 0.0, NEARLY * o.kkt_tolerance, o.kkt_tolerance),
-            *(o.accept_cost_tolerance, lanes.linear_steps),
+            *(STATIONARY, SOLVED, o.time_limit or 0.0, NEARLY * o.kkt_tolerance, o.kkt_tolerance),
+            lanes.linear_steps,
         )
 
     def close(self) -> None:

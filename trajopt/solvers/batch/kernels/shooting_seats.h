@@ -40,8 +40,8 @@ typedef struct {
 } place_t;
 
 /* Seats that take turns on one thread.  members, total, next, stop, done: shared with other groups; next and done count problems taken and
-   ended, stop: set from outside.  steps: whether roll-outs read linear steps; near, solved: see status.py; asked: accept_cost_tolerance; nearly: the measure of the last iterate from which
-   on that of the next is asked for, which ends a solve below kkt_tolerance. */
+   ended, stop: set from outside.  steps: whether roll-outs read linear steps; near, solved: STATIONARY and SOLVED of status.py; nearly: the measure of the
+   last iterate from which on that of the next is computed, which ends a solve below kkt_tolerance. */
 typedef struct group {
     turns_t turns;
     long phase_count;
@@ -58,7 +58,7 @@ typedef struct group {
     const volatile long *stop;
     globalization_t start;
     double near, solved, time_limit, nearly, kkt_tolerance;
-    long asked, steps;
+    long steps;
 } group_t;
 
 static place_t *place_of(const seat_t *seat) { return seat->own; }
@@ -195,7 +195,7 @@ static long run(shooting_t *s, const group_t *g, const member_t *m, result_t *re
             return end;
         }
         result->kkt = s->record.kkt_new, result->change = s->record.change;
-        if (result->kkt <= g->near || g->asked) s->at = s->fresh;
+        if (result->kkt <= g->near) s->at = s->fresh;
         return code;
     }
 }

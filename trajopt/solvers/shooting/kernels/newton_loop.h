@@ -226,7 +226,7 @@ static void put_on_bounds(newton_t *o)
 /* Whether an end is a success: see Status. */
 static int newton_succeeds(const newton_t *o, long code)
 {
-    return code == OPTIMAL || (code == CHEAPER && (o->asked || o->at->kkt <= NEAR)) || (code == ROUNDED && o->at->kkt <= SOLVED);
+    return code == OPTIMAL || (code == CHEAPER && o->at->kkt <= STATIONARY) || (code == ROUNDED && o->at->kkt <= SOLVED);
 }
 
 /* End a solve: its solution and its result go where the member says; the record tells of it. */

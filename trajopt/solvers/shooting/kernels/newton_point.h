@@ -87,7 +87,7 @@ struct newton {
     long *start, *stop_at, *trial;
     const double *alphas;
     const signed char *every, *none;
-    long lengths, most_pairs, asked;
+    long lengths, most_pairs;
     double gradient_tolerance, defect_tolerance, kkt_tolerance, cost_tolerance, time_limit;
     const newton_member_t *members;
     long total, *next, *done;

@@ -18,7 +18,7 @@ from dynamics_backends.compiled.interface.libraries import address, aligned, bou
 from dynamics_backends.protocol import Array
 from trajopt.lq.compiled_lq import CompiledLQ
 from trajopt.problem.ocp import OCP
-from trajopt.results.status import NEAR, SOLVED
+from trajopt.results.status import SOLVED, STATIONARY
 from trajopt.solvers import barrier_rules
 from trajopt.solvers.options import SLQOptions
 from trajopt.solvers.shooting.compiled import compiled_iteration
@@ -60,7 +60,7 @@ _CONSTANTS = {
         )
     },
     "SOLVED": SOLVED,
-    "NEAR": NEAR,
+    "STATIONARY": STATIONARY,
     **{
         name: getattr(barrier_rules, name)
         for name in ("KAPPA_EPS", "KAPPA_MU", "THETA_MU", "KAPPA_SIGMA", "TAU", "PUSH")
@@ -216,7 +216,7 @@ class CompiledNewton:
         d, self._problem, self._max_iterations = self.data, (ocp, *self._problem[1:]), o.max_iterations
         for name in ("gradient_tolerance", "defect_tolerance", "kkt_tolerance", "cost_tolerance"):
             setattr(d, name, getattr(o, name))
-        d.asked, d.time_limit = o.accept_cost_tolerance, o.time_limit or 0.0
+        d.time_limit = o.time_limit or 0.0
 
     def _room(self, rooms: Any) -> int | None:
         if self._seated:

@@ -67,7 +67,7 @@ NewtonData = struct_of(
             _numbered("found", 3, _FOUND),
             "Vx Vxx cQ cS cR oQ oS oR mQ mS mR mr z move bend push pull own_alphas size pairs X U D cost part_cost",
             "start stop_at trial alphas every none",
-            "lengths:l most_pairs:l asked:l",
+            "lengths:l most_pairs:l",
             "gradient_tolerance:d defect_tolerance:d kkt_tolerance:d cost_tolerance:d time_limit:d",
             "members total:l next done stop abreast",
             _prefixed("ahead", "delta:d asked:l under bend pull push K_0 K_1 K_2 k_0 k_1 k_2 dx du"),

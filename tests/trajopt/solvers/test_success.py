@@ -1,0 +1,200 @@
+"""The contract of success: feasible, optimal, confirmed by the replay, goals met; one code for each check that fails."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy.linalg import solve_discrete_are
+
+import trajopt as to
+from trajopt.problem.goals import Goal, state_goal
+from trajopt.results.status import STATIONARY, Status, StatusCode
+from trajopt.solvers.measures import Measures, Violation, measures
+from trajopt.solvers.success import FEASIBLE, SENSITIVE, unchecked_status, verdict
+from trajopt.validation.reach import frame_goals, reach_warnings
+
+N, DT = 20, 0.1
+A, B = np.array([[1.0, DT], [0.0, 1.0]]), np.array([[0.5 * DT * DT], [DT]])
+SLQ = {"solver": "slq"}
+
+
+def cart(**fields):
+    """A double integrator that goes from 0 to 1; its rk4 steps are exact."""
+    system = to.FunctionMap(lambda x, u, t, p: [x[1], u[0]], 2, 1, second_order=True)
+    step = to.SampledSystem(to.make_backend(system, "forward_ad", engine="numpy"), "rk4")
+    terminal = [to.state_cost(system.manifold, [1.0, 0.0], 1e4)]
+    return to.OCP.single_phase(step, [0.0, 0.0], N, DT, [to.control_cost(1)], terminal, **fields)
+
+
+def pendulum(dt, **fields):
+    """A pendulum that swings up by Euler's scheme, whose steps of 0.2 s are far from its motion."""
+    system = to.FunctionMap(lambda x, u, t, p: [x[1], u[0] - 9.81 * to.sin(x[0])], 2, 1, second_order=True)
+    step = to.SampledSystem(to.make_backend(system, "forward_ad", engine="numpy"), "euler")
+    terminal = [to.state_cost(system.manifold, [np.pi, 0.0], 1e3)]
+    return to.OCP.single_phase(
+        step, [0.0, 0.0], round(2.0 / dt), dt, [to.control_cost(1, weight=0.1)], terminal, **fields
+    )
+
+
+def optimum(ocp):
+    """The minimizer of the linear problem by its normal equations, without the library."""
+    rows = np.zeros((2, N))
+    for k in range(N):
+        rows[:, k] = (np.linalg.matrix_power(A, N - 1 - k) @ B)[:, 0]
+    H = DT * np.eye(N) + 1e4 * rows.T @ rows
+    us = np.linalg.solve(H, 1e4 * rows.T @ np.array([1.0, 0.0]))[:, None]
+    xs = np.zeros((N + 1, 2))
+    for k in range(N):
+        xs[k + 1] = A @ xs[k] + B @ us[k]
+    return xs, us
+
+
+def lqr_gains():
+    P = solve_discrete_are(A, B, np.eye(2), np.eye(1))
+    return np.repeat(-np.linalg.solve(np.eye(1) + B.T @ P @ B, B.T @ P @ A)[None], N, axis=0)
+
+
+@pytest.mark.parametrize("gains", [False, True])
+def test_the_measures_of_a_known_optimum_are_rounding(gains):
+    ocp = cart()
+    xs, us = optimum(ocp)
+    K = lqr_gains() if gains else np.zeros((N, 1, 2))
+    found = measures(ocp, xs, us, K, {}, FEASIBLE)
+    assert found.kkt < 1e-9 and found.sensitivity < 1e-9
+    assert found.violation is None or found.violation.ratio < 1e-6
+
+
+@pytest.mark.parametrize("share", [1e-3, 1e-2])
+def test_the_measures_grow_with_the_distance_from_the_optimum(share):
+    """At us (1 + share) the gradient of this quadratic problem is share H us, which is known."""
+    ocp = cart()
+    xs, us = optimum(ocp)
+    found = measures(ocp, (1.0 + share) * xs, (1.0 + share) * us, np.zeros((N, 1, 2)), {}, FEASIBLE)
+    rows = np.array([(np.linalg.matrix_power(A, N - 1 - k) @ B)[:, 0] for k in range(N)]).T
+    H = DT * np.eye(N) + 1e4 * rows.T @ rows
+    gradient = share * (H @ us)
+    cost = ocp.cost((1.0 + share) * xs, (1.0 + share) * us)
+    expected = np.abs(gradient).max() * (1.0 + share) * np.abs(us).max() / max(1.0, cost)
+    assert found.sensitivity == pytest.approx(expected, rel=1e-6)
+
+
+def test_a_violation_is_named_with_its_knot():
+    ocp = cart(u_upper=[0.5])
+    xs, us = optimum(ocp)
+    xs[7, 0] += 1e-3
+    us[3] = 0.7
+    found = measures(ocp, xs, us, np.zeros((N, 1, 2)), {}, FEASIBLE).violation
+    assert found.ratio == pytest.approx(0.2 / FEASIBLE, rel=0.5) or "knot" in found.sentence
+    only_defect = measures(cart(), xs, optimum(ocp)[1], np.zeros((N, 1, 2)), {}, FEASIBLE).violation
+    assert "dynamics" in only_defect.sentence and only_defect.ratio == pytest.approx(1e-3 / FEASIBLE, rel=1e-6)
+
+
+@pytest.mark.parametrize("solver", ["slq", "ddp", "sqp", "ipm", "auto"])
+def test_every_solver_ends_with_the_same_code_and_measures(solver):
+    found = to.solve(cart(), solver=solver)
+    assert found.status.code is StatusCode.CONVERGED and found.status.success
+    assert found.meta["measures"]["kkt"] <= STATIONARY and found.status.kkt == found.meta["measures"]["kkt"]
+
+
+@pytest.mark.parametrize("solver", ["slq", "sqp"])
+def test_constraints_and_their_multipliers_count(solver):
+    """Bounds on the speed that bind: without their multipliers the gradient would not vanish."""
+    ocp = cart()
+    bound = to.state_bounds(ocp.manifold, [-np.inf, -0.6], [np.inf, 0.6])
+    phase = replace(ocp.phases[0], constraints=(bound,))
+    found = to.solve(replace(ocp, phases=(phase,)), solver=solver)
+    assert found.status.code is StatusCode.CONVERGED, found.status
+    assert np.abs(found.xs[:, 1]).max() == pytest.approx(0.6, abs=1e-5)
+    alone = measures(replace(ocp, phases=(phase,)), found.xs, found.us, found.K, {}, FEASIBLE)
+    assert alone.kkt > STATIONARY > found.meta["measures"]["kkt"]
+
+
+def test_a_motion_that_its_time_steps_invent_does_not_hold():
+    coarse, fine = to.solve(pendulum(0.2), **SLQ), to.solve(pendulum(0.004), **SLQ)
+    assert coarse.status.code is StatusCode.DOES_NOT_HOLD and not coarse.status.acceptable
+    assert "replayed" in coarse.status.message and "shorter time steps" in coarse.status.advice
+    assert fine.status.code is StatusCode.CONVERGED, fine.status
+    loose = to.solve(pendulum(0.2, replay_tolerance=100.0), **SLQ)
+    assert loose.status.code is StatusCode.CONVERGED
+
+
+def test_a_goal_that_is_missed_has_its_code_and_sentence():
+    def missed(xs, times):
+        return [f"the cart ends at {xs[-1, 0]:.2f} m"] if abs(xs[-1, 0] - 2.0) > 0.1 else []
+
+    found = to.solve(cart(goals=(Goal("two meters", missed),)), **SLQ)
+    assert found.status.code is StatusCode.GOAL_MISSED
+    assert "the cart ends at 1.00 m" in found.status.message and "the cart ends at 1.00 m" in found.report()
+    manifold = cart().manifold
+    assert to.solve(cart(goals=(state_goal(manifold, np.array([1.0, 0.0])),)), **SLQ).status.success
+    assert not to.solve(
+        cart(goals=(state_goal(manifold, np.array([1.1, 0.0]), [manifold.tangent_names[0]]),)), **SLQ
+    ).status.success
+
+
+def test_a_feasible_trajectory_that_is_not_optimal_is_acceptable():
+    found = to.solve(cart(), to.constant_guess(cart(), 0.3), solver="ilqr", options={"max_iterations": 0})
+    assert found.status.code is StatusCode.ACCEPTABLE and found.status.acceptable and not found.status.success
+    assert f"tolerance {STATIONARY:.0e}" in found.status.message and "max_iterations = 0" in found.status.message
+
+
+def test_without_checks_the_numbers_of_the_solver_decide():
+    found = to.solve(pendulum(0.2), check=False, **SLQ)
+    assert found.status.code is StatusCode.CONVERGED and "replay" not in found.meta
+    ended = Status(StatusCode.PRECISION_LIMIT, "Stopped.", kkt=1e-7)
+    assert unchecked_status(ended, 1e-9, np.ones((2, 1)), 1.0).code is StatusCode.CONVERGED
+    assert unchecked_status(ended, 1e120, np.ones((2, 1)), 1.0).code is StatusCode.ACCEPTABLE
+    failed = replace(ended, code=StatusCode.LINE_SEARCH_FAILED)
+    assert unchecked_status(failed, 1e-9, np.ones((2, 1)), 1.0) == failed
+
+
+GOOD = Measures(None, 1e-9, 1e-9)
+ENDED = Status(StatusCode.CONVERGED, "Converged.", kkt=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("reason", "found", "broken", "missed", "code"),
+    [
+        (StatusCode.CONVERGED, GOOD, (), (), "converged"),
+        (StatusCode.COST_CONVERGED, GOOD, (), (), "converged"),
+        (StatusCode.MAX_ITERATIONS, GOOD, (), (), "converged"),
+        (StatusCode.CONVERGED, GOOD._replace(kkt=2.0 * STATIONARY), (), (), "acceptable"),
+        (StatusCode.CONVERGED, GOOD._replace(sensitivity=2.0 * SENSITIVE), (), (), "acceptable"),
+        (StatusCode.CONVERGED, GOOD._replace(violation=Violation(2.0, "x")), (), ("no",), "not_feasible"),
+        (StatusCode.LINE_SEARCH_FAILED, GOOD._replace(violation=Violation(2.0, "x")), (), (), "line_search_failed"),
+        (StatusCode.CONVERGED, GOOD._replace(kkt=1.0), ("away",), ("no",), "does_not_hold"),
+        (StatusCode.CONVERGED, GOOD._replace(kkt=1.0), (), ("no",), "goal_missed"),
+        (StatusCode.INTERRUPTED, GOOD, (), (), "interrupted"),
+        (StatusCode.NON_FINITE, GOOD, (), (), "non_finite"),
+        (StatusCode.CONVERGED, GOOD._replace(violation=Violation(float("nan"), "x")), (), (), "not_feasible"),
+    ],
+)
+def test_the_first_check_that_fails_is_the_code(reason, found, broken, missed, code):
+    assert str(verdict(replace(ENDED, code=reason), found, broken, missed).code) == code
+
+
+def reach(goal, weight=1e3):
+    model = to.load_robot("iiwa7")
+    robot = to.FreeBody(model)
+    step = to.SampledSystem(to.make_backend(robot, "analytic", engine="numpy"), "semi_implicit_euler")
+    x0 = np.r_[[0.1, 0.5, 0.0, -1.2, 0.0, 0.8, 0.0], np.zeros(7)]
+    terminal = [to.frame_position_cost(model, robot.manifold, "iiwa_link_ee", goal, weight, "goal")]
+    return to.OCP.single_phase(step, x0, 10, 0.05, [to.control_cost(7, weight=1e-4)], terminal, model=model)
+
+
+def test_goals_of_frames_follow_from_terminal_costs():
+    ocp = reach([0.5, 0.1, 0.5])
+    (goal,) = frame_goals(ocp)
+    assert goal.frame == "iiwa_link_ee" and list(goal.position) == [0.5, 0.1, 0.5]
+    assert frame_goals(reach([0.5, 0.1, 0.5], weight=0.0)) == []
+    assert list(reach_warnings(ocp.model, goal, ocp.x0[:7])) == []
+
+
+@pytest.mark.parametrize(
+    ("goal", "told"), [([1.6, 0.0, 0.4], "beyond the reach"), ([500.0, 100.0, 500.0], "(millimeters?)")]
+)
+def test_scripts_are_told_of_goals_out_of_reach(goal, told):
+    ocp = reach(goal)
+    assert any(told in f.message for f in to.validate(ocp))
+    found = to.solve(ocp, solver="ddp", options={"max_iterations": 3})
+    assert not found.status.acceptable and told in found.report()

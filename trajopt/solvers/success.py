@@ -1,0 +1,163 @@
+"""The contract of success: one set of checks on the final trajectory, the same after every solver and with any engine.
+
+    (a) feasible     dynamics, bounds and constraint rows hold to ``FEASIBLE``, or to the solver's constraint_tolerance if larger
+    (b) optimal      scaled KKT error <= ``STATIONARY`` and cost sensitivity <= ``SENSITIVE`` (:mod:`trajopt.solvers.measures`)
+    (c) it holds     the replay stays within the replay tolerance and meets the goals (:mod:`trajopt.validation.replay`)
+    (d) goals        the trajectory meets the goals of the problem (:mod:`trajopt.problem.goals`)
+
+``converged`` is (a) to (d); ``acceptable`` is (a), (c) and (d).  Otherwise the first check that fails gives the code and the
+sentence; where (a) fails and the solver did not claim success, its own reason says more and stays.  Without checks
+(``check=False``, replanning, batches) (a) and (b) are decided by the numbers of the solver's last iteration.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from dynamics_backends.protocol import Array
+from trajopt.problem.goals import Goal
+from trajopt.problem.ocp import OCP
+from trajopt.results.solution import Solution
+from trajopt.results.status import STATIONARY, Status, StatusCode
+from trajopt.solvers.measures import Measures, measures
+from trajopt.validation.broken_limits import broken_limits
+from trajopt.validation.reach import goals_of
+from trajopt.validation.replay import Deviation, Replay
+
+FEASIBLE = 1e-6
+"""Tolerance on defects, bounds and constraint rows, in their units; relative where a bound is beyond 1."""
+SENSITIVE = 1e-2
+"""Tolerance on the cost sensitivity: what scaling may take away from the gradient."""
+_UNCHANGED = (
+    StatusCode.INTERRUPTED,
+    StatusCode.NON_FINITE,
+    StatusCode.UNBOUNDED,
+    StatusCode.INFEASIBLE,
+    StatusCode.ERROR,
+)
+"""Codes that no check changes."""
+Replayed = Callable[[], Replay | str]
+"""The replay of a trajectory, or the reason why there is none."""
+
+
+def assessed(ocp: OCP, solution: Solution, tolerance: float, replayed: Replayed) -> Solution:
+    """The solution with the status of the contract, and what the checks found in ``meta``.
+
+    tolerance: the solver's constraint_tolerance. replayed: called once, for a trajectory that is finite.
+    meta["measures"]: violation, kkt and sensitivity. meta["replay"]: see :func:`trajopt.validation.replay.as_meta`.
+    meta["goals"]: report and missed, sentences about the goals. meta["limits"]: sentence and enforced of each limit exceeded.
+    """
+    xs, us, K = solution.xs, solution.us, solution.K
+    if not (np.isfinite(xs).all() and np.isfinite(us).all() and np.isfinite(K).all()):
+        return replace(solution, meta={**solution.meta, "replay": {"left_out": "the trajectory is not finite"}})
+    found = measures(ocp, xs, us, K, solution.multipliers, max(FEASIBLE, tolerance))
+    replay, goals, times = replayed(), goals_of(ocp), np.asarray(ocp.times_of(xs))
+    missed = [s for goal in goals for s in goal.missed(xs, times)]
+    broken = _not_held(replay, () if missed else goals)
+    meta = {
+        **solution.meta,
+        "measures": _measures_meta(found),
+        "replay": {"left_out": replay} if isinstance(replay, str) else replay.as_meta(ocp),
+        "limits": [{"sentence": b.sentence(()), "enforced": b.enforced} for b in broken_limits(ocp, xs, us)],
+        "goals": {"report": [s for goal in goals for s in goal.report(xs, times)], "missed": missed},
+    }
+    return replace(solution, status=verdict(solution.status, found, broken, missed), meta=meta)
+
+
+def verdict(reason: Status, found: Measures, broken: Sequence[str], missed: Sequence[str]) -> Status:
+    """The status by the contract.
+
+    reason: why the solver stopped. broken: how the replay leaves the plan or misses goals. missed: goals that the plan misses.
+    """
+    if reason.code in _UNCHANGED:
+        return reason
+    if found.violation is not None and not found.violation.ratio <= 1.0:
+        if not reason.success:
+            return reason
+        message = f"Not feasible: {found.violation.sentence}. {reason.message}"
+        return replace(reason, code=StatusCode.NOT_FEASIBLE, message=message, advice=_TIGHTER, kkt=found.kkt)
+    for code, title, sentences in (
+        (StatusCode.DOES_NOT_HOLD, "The motion does not hold", broken),
+        (StatusCode.GOAL_MISSED, "A goal is missed", missed),
+    ):
+        if sentences:
+            message = f"{title}: {'; '.join(sentences)}. {reason.message}"
+            advice = _FINER if code is StatusCode.DOES_NOT_HOLD else ""
+            return replace(reason, code=code, message=message, advice=advice, kkt=found.kkt)
+    if found.kkt <= STATIONARY and found.sensitivity <= SENSITIVE:
+        if reason.code is StatusCode.CONVERGED:
+            return replace(reason, kkt=found.kkt)
+        message = f"Optimal: scaled KKT error {found.kkt:.1e}, tolerance {STATIONARY:.0e}. {reason.message}"
+        return replace(reason, code=StatusCode.CONVERGED, message=message, advice="", kkt=found.kkt)
+    error = f"scaled KKT error {found.kkt:.1e}, tolerance {STATIONARY:.0e}"
+    if found.kkt <= STATIONARY:
+        error = f"a change of a control by its own size changes the cost by {100.0 * found.sensitivity:.2g} %"
+    message = f"Feasible, and the motion holds, but not yet optimal: {error}. {reason.message}"
+    return replace(reason, code=StatusCode.ACCEPTABLE, message=message, kkt=found.kkt)
+
+
+_TIGHTER = "Lower the solver's tolerances, or scale the constraint."
+_FINER = "Take shorter time steps (a smaller dt with a larger horizon, or more substeps), or integrator = 'rk4'."
+
+
+def with_goals(ocp: OCP, solution: Solution) -> Solution:
+    """A converged solution of a solve without checks, with the status of (d): the goals of the problem."""
+    if not solution.status.success:
+        return solution
+    xs, times = solution.xs, np.asarray(ocp.times_of(solution.xs))
+    missed = [s for goal in goals_of(ocp) for s in goal.missed(xs, times)]
+    found = Measures(None, 0.0, 0.0)
+    return replace(solution, status=verdict(solution.status, found, (), missed)) if missed else solution
+
+
+def unchecked(solution: Solution) -> Solution:
+    """The solution of a solve without checks: (a) and (b) by the numbers of its last iteration."""
+    gradient = solution.history[-1].gradient if solution.history else 0.0
+    return replace(solution, status=unchecked_status(solution.status, gradient, solution.us, solution.cost))
+
+
+def unchecked_status(status: Status, gradient: float, us: Array, cost: float) -> Status:
+    """The status by (a) and (b) of a solver that stopped at controls us (N, nu) with a gradient and a cost."""
+    if not status.success:
+        return status
+    sensitivity = gradient * float(np.abs(us).max(initial=0.0)) / max(1.0, abs(cost))
+    if sensitivity > SENSITIVE:
+        return verdict(status, Measures(None, 0.0 if status.kkt is None else status.kkt, sensitivity), (), ())
+    return replace(status, code=StatusCode.CONVERGED, advice="")
+
+
+def _measures_meta(found: Measures) -> dict[str, Any]:
+    violation = found.violation
+    return {
+        "violation": "" if violation is None else violation.sentence,
+        "violation_ratio": 0.0 if violation is None else violation.ratio,
+        "kkt": found.kkt,
+        "sensitivity": found.sensitivity,
+    }
+
+
+def _not_held(replay: Replay | str, goals: Sequence[Goal]) -> list[str]:
+    """How the replay fails: empty where one of its runs stays within the tolerance and meets the goals, or there is none.
+
+    goals: those that the plan meets.
+    """
+    if isinstance(replay, str):
+        return []
+    failures: list[list[str]] = []
+    for run in replay.runs:
+        failed = _failures(run, goals)
+        if not failed:
+            return []
+        failures.append(failed)
+    return failures[-1]
+
+
+def _failures(run: Deviation, goals: Sequence[Goal]) -> list[str]:
+    if not run.ratio <= 1.0:
+        return [run.sentence()]
+    missed = [s for goal in goals for s in goal.missed(run.xs, run.times)]
+    return [f"replayed {run.how}, {s}" for s in missed]

@@ -1,0 +1,130 @@
+"""Goals of frames: those that terminal costs ask for, how far a motion ends from them, and whether they can be reached at all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dynamics_backends.protocol import Array, FunctionMap
+from dynamics_backends.rigid_body.batched import frame_placement
+from trajopt.guesses.inverse_kinematics import Reached, inverse_kinematics
+from trajopt.problem import residuals
+from trajopt.problem.goals import FAR, MORE, NEAR, NEAR_ANGLE, Goal
+from trajopt.problem.ocp import OCP
+from trajopt.problem.terms import CostTerm
+
+AWAY = 1e-3
+"""A goal is out of reach by more than this [m, rad]."""
+MILLIMETERS = 20.0
+"""A coordinate beyond this [m] that is out of reach may be meant in millimeters."""
+
+
+class FrameGoal(NamedTuple):
+    """A frame's goal in the world: position (3,) [m], rotation (3, 3) or None where the orientation is free."""
+
+    frame: str
+    position: Array
+    rotation: Array | None = None
+
+
+def frame_goals(ocp: OCP) -> list[FrameGoal]:
+    """The goals of frames that terminal costs of positive weight ask for, by the terms of :mod:`trajopt.problem.terms`."""
+    if ocp.model is None:
+        return []
+    found = (_goal_of(ocp.model, term) for term in ocp.terminal if term.weight.any())
+    return [goal for goal in found if goal is not None]
+
+
+def _goal_of(model: Any, term: CostTerm) -> FrameGoal | None:
+    function = term.residual.function if isinstance(term.residual, FunctionMap) else None
+    if not isinstance(function, partial) or len(function.args) < 2 or function.args[0] is not model:
+        return None
+    values = {key: np.atleast_2d(value)[-1] for key, value in term.parameters.items()}
+    name = model.frames[function.args[1]].name if isinstance(function.args[1], int) else ""
+    if function.func is residuals.frame_position and term.weight.all():
+        return FrameGoal(name, values["goal"])
+    if function.func in (residuals.frame_placement, residuals.frame_log) and term.weight.all():
+        return FrameGoal(name, values["position"], values["rotation"].reshape(3, 3))
+    if function.func is residuals.frame_axis and term.weight.all():
+        return FrameGoal(name, values["position"])
+    return None
+
+
+def goals_of(ocp: OCP) -> tuple[Goal, ...]:
+    """The goals of a problem, else those of the frames that its terminal costs pull."""
+    if ocp.goals:
+        return ocp.goals
+    made = (
+        Goal(g.frame, partial(frame_missed, ocp.model, g), partial(frame_report, ocp.model, g))
+        for g in frame_goals(ocp)
+    )
+    return tuple(made)
+
+
+def frame_errors(model: Any, goal: FrameGoal, q: Array) -> tuple[float, float]:
+    """Distance [m] and angle [rad] of a frame from its goal at q (nq,); the angle is 0 where the orientation is free."""
+    rotation, position = frame_placement(model, q, goal.frame)
+    distance = float(np.linalg.norm(position - goal.position))
+    if goal.rotation is None:
+        return distance, 0.0
+    cosine = 0.5 * (np.trace(goal.rotation.T @ rotation) - 1.0)
+    return distance, float(np.arccos(np.clip(cosine, -1.0, 1.0)))
+
+
+def frame_report(model: Any, goal: FrameGoal, xs: Array, times: Array) -> list[str]:
+    """How far a motion xs (N + 1, nx) ends from a goal, in millimeters and degrees."""
+    return [f"{goal.frame} ends {_far(frame_errors(model, goal, xs[-1, : model.nq]), goal)} from its goal"]
+
+
+def too_far(start: tuple[float, float], end: tuple[float, float]) -> tuple[bool, bool]:
+    """Whether the distance [m] and the angle [rad] at the end of a motion miss a goal, given those at its start."""
+    return end[0] > max(FAR * start[0], NEAR), end[1] > max(FAR * start[1], NEAR_ANGLE)
+
+
+def frame_missed(model: Any, goal: FrameGoal, xs: Array, times: Array) -> list[str]:
+    """Sentences about a motion xs (N + 1, nx) that ends far from a goal: by how much, and why."""
+    start, end = (frame_errors(model, goal, x[: model.nq]) for x in (xs[0], xs[-1]))
+    if not any(too_far(start, end)):
+        return []
+    why = list(reach_warnings(model, goal, xs[0, : model.nq]))
+    return [f"{goal.frame} ends {_far(end, goal)} from its goal: {'; '.join(why) or MORE}"]
+
+
+def _far(errors: tuple[float, float], goal: FrameGoal) -> str:
+    distance, angle = errors
+    length = f"{1e3 * distance:.3g} mm" if distance < 1.0 else f"{distance:.3g} m"
+    return length if goal.rotation is None else f"{length} and {np.degrees(angle):.3g} deg"
+
+
+def reach_warnings(model: Any, goal: FrameGoal, q0: Array, found: Reached | None = None) -> Iterator[str]:
+    """Why a frame cannot reach a goal: beyond its reach, its joint limits, or the orientation asked for; none where it can.
+
+    q0: (nq,), where the search starts. found: the result of inverse kinematics for the goal, where it is known. Robots with a
+    floating base, and frames that no joint moves, have no warnings.
+    """
+    if model.nq != model.nv or model.frames[model.frame_id(goal.frame)].body < 0:
+        return
+    found = found or _configurations(model, goal, q0)
+    off = float(found.position_error), float(found.rotation_error)
+    if found.reached or max(off) <= AWAY:
+        return
+    far, free = _far(off, goal), _configurations(model, goal, q0, limits=False)
+    if free.reached:
+        over = np.maximum(model.q_lower - free.q, free.q - model.q_upper)
+        joint = model.q_names[int(np.argmax(over))]
+        yield (
+            f"within its joint limits {goal.frame} comes no nearer to the goal than {far}; it would with {joint} "
+            f"{over.max():.2g} beyond its limit"
+        )
+    elif goal.rotation is not None and _configurations(model, goal._replace(rotation=None), q0).reached:
+        yield f"{goal.frame} reaches the goal's position, but not its orientation there: off by {far}"
+    else:
+        unit = " (millimeters?)" if np.abs(goal.position).max() > MILLIMETERS else ""
+        yield f"the goal is {far} beyond the reach of {goal.frame}{unit}"
+
+
+def _configurations(model: Any, goal: FrameGoal, q0: Array, limits: bool = True) -> Reached:
+    return inverse_kinematics(model, goal.frame, goal.position, goal.rotation, q0=q0, limits=limits)
