@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dynamics_backends.compiled.runtime.kept_files import cache_folder, intact, known_value, seal, write_value
+from dynamics_backends.compiled.runtime.permissions import FILE, trusted_folder
 from dynamics_backends.compiled.runtime.toolchain import CompilerError, find_toolchain
 from dynamics_backends.deferred import deferred
 
@@ -96,14 +97,14 @@ def _library(text: str, level: str, patience: float) -> Path | None:
         return library
     if (known_value(late) or 0.0) >= patience:
         return None
-    folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=folder) as place:
+    with tempfile.TemporaryDirectory(dir=trusted_folder(folder)) as place:
         source, made = Path(place) / "code.c", Path(place) / "code.so"
         source.write_text(text)
         limited = ["sh", "-c", f'ulimit -t {patience:.0f}; exec "$@"', "sh", *toolchain.command]
         command = [*limited, *options, str(source), "-o", str(made), "-lm"]
         ended = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False)
         if ended.returncode == 0:
+            made.chmod(FILE)
             made.replace(library)
             seal(library)
             return library

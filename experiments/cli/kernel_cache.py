@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from dynamics_backends.compiled.runtime.cache import cache_folder, prebuilt_folder
 from dynamics_backends.compiled.runtime.leftovers import remove_leftovers
+from dynamics_backends.compiled.runtime.permissions import READABLE, problem_of, trusted_folder
 from experiments.analysis.environment import with_variable
 
 if TYPE_CHECKING:
@@ -60,8 +61,11 @@ def _is_own(path: Path) -> bool:
 
 
 def _problem(folder: Path) -> str:
-    """Why a kernel cannot be written, found out by trying; nothing is left behind."""
+    """Why no kernel can be written or read, found out by trying; nothing is left behind."""
     existing = next(path for path in (folder, *folder.parents) if path.exists())
+    problem = problem_of(folder) if folder.is_dir() else ""
+    if problem:
+        return f"not used, since {problem}; or set TRAJOPT_CACHE_DIR to a folder that others cannot write to"
     try:
         with tempfile.TemporaryFile(dir=existing):
             return ""
@@ -88,8 +92,7 @@ def prebuild() -> Contents:
     from dynamics_backends.compiled.runtime.toolchain import find_toolchain
     from trajopt.solvers.prebuilt import steps
 
-    folder = prebuilt_folder()
-    folder.mkdir(parents=True, exist_ok=True)
+    folder = trusted_folder(prebuilt_folder(), READABLE)
     with cached_in(folder), ThreadPoolExecutor(os.cpu_count() or 1) as pool:
         find_toolchain()
         list(pool.map(lambda step: step(), steps()))

@@ -19,6 +19,7 @@ from uuid import uuid4
 
 from dynamics_backends.compiled.runtime import memory, progress, turns
 from dynamics_backends.compiled.runtime.kept_files import cache_folder
+from dynamics_backends.compiled.runtime.permissions import trusted_folder
 from dynamics_backends.compiled.runtime.turns import turn
 
 NICER = 10
@@ -55,8 +56,8 @@ class Aside:
 
 
 def aside(work: Callable[[], object]) -> Aside | None:
-    """Begin some work in another process; None where this system has none of the kind, or has no room for one."""
-    if not sys.platform.startswith("linux"):
+    """Begin some work in another process; None where this system has none of the kind, or the cache cannot keep what it makes."""
+    if not sys.platform.startswith("linux") or not _can_be_kept():
         return None
     reading, writing = os.pipe()
     note = cache_folder() / f"{uuid4().hex}.turn"
@@ -75,6 +76,15 @@ def aside(work: Callable[[], object]) -> Aside | None:
     os.set_blocking(reading, False)
     progress.follow(note)
     return Aside(reading)
+
+
+def _can_be_kept() -> bool:
+    """True where another process can leave a library where this one finds it."""
+    try:
+        folder = trusted_folder(cache_folder())
+    except OSError:
+        return False
+    return os.access(folder, os.W_OK | os.X_OK)
 
 
 def _in_child(work: Callable[[], object], pipe: int, note: Path) -> NoReturn:

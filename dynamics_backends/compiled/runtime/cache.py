@@ -1,16 +1,18 @@
 """Compiled libraries on disk, by the hash of source, flags, compiler and processor.
 
-Those that serve many robots may have been built with the installation, in a folder that is looked into after the cache.
+Those that serve many robots may have been built with the installation, in a folder that is searched after the cache.
 One file name per hash, written under a temporary name and renamed, with its own checksum beside it: concurrent
 processes, a killed compiler, a truncated or foreign file cost a recompilation at most.  Where the folder cannot be
-written, a temporary one serves this process, and a warning says so once.
+written, or others can write to it, a temporary one serves this process, with a warning.
 """
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import ctypes
 import hashlib
+import shutil
 import tempfile
 import warnings
 from functools import lru_cache
@@ -22,7 +24,8 @@ from dynamics_backends.compiled.runtime.kept_files import (
     prebuilt_folder as prebuilt_folder,
     seal,
 )
-from dynamics_backends.compiled.runtime.toolchain import Toolchain, find_toolchain
+from dynamics_backends.compiled.runtime.permissions import trusted_folder
+from dynamics_backends.compiled.runtime.toolchain import CompilerError, Toolchain, find_toolchain
 
 
 class CacheWarning(UserWarning):
@@ -31,7 +34,10 @@ class CacheWarning(UserWarning):
 
 @lru_cache(maxsize=1)
 def _fallback_folder() -> Path:
-    return Path(tempfile.mkdtemp(prefix="trajopt_kernels_"))
+    """A folder for this process, removed at its end."""
+    folder = tempfile.mkdtemp(prefix="trajopt_kernels_")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return Path(folder)
 
 
 def load(source: str, toolchain: Toolchain | None = None) -> ctypes.CDLL:
@@ -45,16 +51,29 @@ def load(source: str, toolchain: Toolchain | None = None) -> ctypes.CDLL:
     if found is not None:
         return found
     try:
-        return _load_from(_ready(cache_folder()), key, source, toolchain)
+        return _load_from(trusted_folder(cache_folder()), key, source, toolchain)
     except OSError as error:
+        reason = error
+    try:
         folder = _fallback_folder()
-        warnings.warn(
-            f"the kernel cache {cache_folder()} cannot be used ({error}); kernels go to {folder} and are compiled anew next time. "
-            "Set TRAJOPT_CACHE_DIR to a folder that can be written",
-            CacheWarning,
-            stacklevel=2,
-        )
-        return _load_from(_ready(folder), key, source, toolchain)
+        folder.mkdir(exist_ok=True)
+        found = _load_from(folder, key, source, toolchain)
+    except OSError as error:
+        raise CompilerError(
+            f"no kernel can be written: neither to the cache {cache_folder()} ({_words(reason)}), nor to a temporary folder "
+            f"({_words(error)}). Make space there, or set TRAJOPT_CACHE_DIR to another folder; engine = 'numpy' writes none"
+        ) from error
+    warnings.warn(
+        f"the kernel cache {cache_folder()} cannot be used: {_words(reason)}. Kernels go to {folder}, and the next process "
+        "compiles them again. Set TRAJOPT_CACHE_DIR to a folder that only you can write to",
+        CacheWarning,
+        stacklevel=2,
+    )
+    return found
+
+
+def _words(error: OSError) -> str:
+    return error.strerror or str(error)
 
 
 def key_of(source: str, toolchain: Toolchain | None = None) -> str:
@@ -65,18 +84,13 @@ def key_of(source: str, toolchain: Toolchain | None = None) -> str:
 
 
 def existing(key: str) -> ctypes.CDLL | None:
-    """The library of this name, if it is in the cache or built with the installation, whole."""
+    """The library of this name, if it is in the cache or built with the installation, whole and trusted."""
     for folder in (cache_folder(), prebuilt_folder()):
         library = folder / f"{key}.so"
         if intact(library):
             with contextlib.suppress(OSError):
                 return ctypes.CDLL(str(library))
     return None
-
-
-def _ready(folder: Path) -> Path:
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder
 
 
 def _load_from(folder: Path, key: str, source: str, toolchain: Toolchain) -> ctypes.CDLL:

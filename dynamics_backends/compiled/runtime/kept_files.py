@@ -1,19 +1,27 @@
 """Files that other processes may read, write or lose at any moment: each appears whole, and with its checksum.
 
-A file is written under a name of its own and renamed; its checksum stands beside it (libraries, objects) or in front of its
-content (values).  What is truncated, foreign or half written is as good as missing.
+A file is written under a temporary name and renamed; its checksum is beside it (libraries, objects) or in front of its content
+(values).  What is truncated, foreign, half written, or could have been written by another user counts as missing
+(:mod:`~dynamics_backends.compiled.runtime.permissions`).
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import os
 import sys
-import threading
+import tempfile
 import zlib
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
+
+from dynamics_backends.compiled.runtime.permissions import FILE, is_trusted_file, problem_of
+
+_LOG = logging.getLogger(__name__)
+_NO_LINKS = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
 
 
 def cache_folder() -> Path:
@@ -22,7 +30,10 @@ def cache_folder() -> Path:
         return Path(os.environ["TRAJOPT_CACHE_DIR"])
     import platformdirs
 
-    return Path(platformdirs.user_cache_dir("trajopt")) / "kernels"
+    folder = Path(platformdirs.user_cache_dir("trajopt"))
+    if not folder.is_absolute():  # neither HOME nor the list of users knows this user's folder
+        folder = Path(tempfile.gettempdir()) / f"trajopt-{os.getuid()}"
+    return folder / "kernels"
 
 
 def prebuilt_folder() -> Path:
@@ -30,12 +41,30 @@ def prebuilt_folder() -> Path:
     return Path(os.environ.get("TRAJOPT_PREBUILT_DIR") or Path(sys.prefix) / "share" / "trajopt" / "kernels")
 
 
-def intact(file: Path) -> bool:
-    """Whether a file with a checksum beside it is there, whole: a truncated library must never reach the dynamic loader."""
+def content_of(file: Path) -> bytes | None:
+    """The bytes of a trusted file in a trusted folder; None where there is none."""
     try:
-        return checksum_of(file).read_bytes() == _digest(file.read_bytes()).encode()
+        problem = problem_of(file.parent)
+        if problem:
+            _log_once(file.parent, problem)
+            return None
+        with os.fdopen(os.open(file, os.O_RDONLY | _NO_LINKS), "rb") as opened:
+            return opened.read() if is_trusted_file(opened.fileno()) else None
     except OSError:
-        return False
+        return None
+
+
+@lru_cache(maxsize=16)
+def _log_once(folder: Path, problem: str) -> None:
+    """Log why kernels of the installation are not used; of the cache, whoever compiles instead warns."""
+    if folder == prebuilt_folder():
+        _LOG.warning("the kernels of the installation are not used: %s", problem)
+
+
+def intact(file: Path) -> bool:
+    """True for a trusted file with its checksum beside it: a truncated library must never reach the dynamic loader."""
+    content = content_of(file)
+    return content is not None and content_of(checksum_of(file)) == _digest(content).encode()
 
 
 def seal(file: Path) -> None:
@@ -49,31 +78,36 @@ def checksum_of(file: Path) -> Path:
 
 
 def replace(file: Path, content: bytes) -> None:
-    """Write a file at once. Raises OSError."""
-    temporary = file.with_name(f"{file.name}.{os.getpid()}.{threading.get_ident()}.tmp")
+    """Write a file that appears whole, whatever is in its place. Raises OSError."""
+    descriptor, name = tempfile.mkstemp(prefix=f"{file.name}.", suffix=".tmp", dir=file.parent)
+    temporary = Path(name)
     try:
-        temporary.write_bytes(content)
+        with os.fdopen(descriptor, "wb") as opened:
+            opened.write(content)
+        temporary.chmod(FILE)
         temporary.replace(file)
     finally:
         temporary.unlink(missing_ok=True)
 
 
 def write_value(file: Path, value: Any) -> None:
-    """Keep a value of JSON, under the name of the file it is for. Raises OSError."""
+    """Write a value of JSON, with the name of its file. Raises OSError."""
     packed = zlib.compress(json.dumps([file.name, value]).encode(), level=1)
     replace(file, _digest(packed).encode() + packed)
 
 
 def read_value(file: Path) -> Any:
-    """The value kept in a file; None where there is none that is whole, and for this name."""
-    try:
-        content = file.read_bytes()
-    except OSError:
+    """The value in a trusted file; None where there is none that is whole, and written for this name."""
+    content = content_of(file)
+    if content is None:
         return None
     checksum, packed = content[:64], content[64:]
     if checksum != _digest(packed).encode():
         return None
-    name, value = json.loads(zlib.decompress(packed))
+    try:
+        name, value = json.loads(zlib.decompress(packed))
+    except (zlib.error, ValueError, TypeError):
+        return None
     return value if name == file.name else None
 
 

@@ -21,7 +21,7 @@ OLD = 24 * 3600.0
 _COMPILING = re.compile(rf"{COMPILING}[a-z0-9_]{{8}}")
 _COMPILED = re.compile(r"(kernel|[0-9a-f]{32})\.(c|o|so)")
 _TURN = re.compile(r"[0-9a-f]{32}\.turn")
-_UNFINISHED = re.compile(r"[0-9a-f]{32}\.[a-z0-9.]+\.\d+\.\d+\.tmp")
+_UNFINISHED = re.compile(r"[0-9a-f]{32}\.[a-z0-9.]+\.[a-z0-9_]{8}\.tmp")
 
 
 def remove_leftovers(folder: Path) -> None:
@@ -65,7 +65,7 @@ def _is_free(turn: Path) -> bool:
     try:
         import fcntl
 
-        handle = os.open(turn, os.O_RDWR | os.O_CLOEXEC)
+        handle = os.open(turn, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
     except (ImportError, OSError):
         return False
     try:

@@ -10,6 +10,7 @@ import hashlib
 
 from dynamics_backends.compiled.runtime.fingerprints.toolkit_version import environment
 from dynamics_backends.compiled.runtime.kept_files import prebuilt_folder, read_value, write_value
+from dynamics_backends.compiled.runtime.permissions import problem_of
 from dynamics_backends.compiled.runtime.toolchain import find_toolchain
 
 FILE = f"{hashlib.sha256(b'built with the installation').hexdigest()[:32]}.known"
@@ -23,7 +24,11 @@ def note_built() -> None:
 
 def outdated() -> str:
     """Why they do not serve; '' where they do. Raises CompilerError where there is no compiler they could be of."""
-    found = read_value(prebuilt_folder() / FILE)
+    folder = prebuilt_folder()
+    problem = problem_of(folder) if folder.is_dir() else ""
+    if problem:
+        return f"the kernels of the installation are not used: {problem}"
+    found = read_value(folder / FILE)
     if found is None:
         return "no kernels were built with the installation"
     sources, machine = found

@@ -17,6 +17,7 @@ from dynamics_backends.compiled.runtime.fingerprints.source_texts import remembe
 from dynamics_backends.compiled.runtime.fingerprints.structure import Unknown, digest
 from dynamics_backends.compiled.runtime.fingerprints.toolkit_version import toolkit_texts
 from dynamics_backends.compiled.runtime.kept_files import known_value, prebuilt_folder, write_value
+from dynamics_backends.compiled.runtime.permissions import trusted_folder
 from dynamics_backends.compiled.runtime.toolchain import Toolchain, find_toolchain
 from dynamics_backends.compiled.runtime.turns import turn
 
@@ -129,7 +130,7 @@ def _remember(key: str | None, value: Any) -> None:
         return
     file = cache_folder() / f"{key}{SUFFIX}"
     try:
-        file.parent.mkdir(parents=True, exist_ok=True)
+        trusted_folder(file.parent)
         write_value(file, value)
     except OSError as error:
         _LOG.info("%s is not kept: %s", file, error)

@@ -7,6 +7,7 @@ package ``ziglang``.
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import os
 import platform
@@ -26,6 +27,7 @@ from pathlib import Path
 
 from dynamics_backends.compiled.runtime.kept_files import cache_folder, intact, known_value, seal, write_value
 from dynamics_backends.compiled.runtime.leftovers import COMPILING, remove_leftovers
+from dynamics_backends.compiled.runtime.permissions import FILE, trusted_folder
 from dynamics_backends.compiled.runtime.progress import counted
 from dynamics_backends.compiled.runtime.turns import turn
 from dynamics_backends.compiled.runtime.units import units
@@ -45,6 +47,14 @@ _MVEC_CALLS = ("{prefix}v_sin(x)", "{prefix}vv_atan2(x, x)")
 """Functions that libmvec has since it exists, and since glibc 2.35: one of each."""
 _LANES = (("__AVX512F__", 8, "_ZGVeN8"), ("__AVX2__", 4, "_ZGVdN4"), ("", 2, "_ZGVbN2"))
 
+
+_OUT_OF_SPACE = {
+    "No space left on device": errno.ENOSPC,
+    "File size limit exceeded": errno.EFBIG,
+    "File too large": errno.EFBIG,
+}
+"""What compilers and linkers say where a file cannot be written, in English."""
+_REMEDY = "set CC to another compiler; engine = 'numpy' needs none"
 
 _processors = threading.BoundedSemaphore(os.cpu_count() or 1)
 """Libraries that are compiled side by side share the processors."""
@@ -99,7 +109,7 @@ class Toolchain:
         """Compile C source to the shared library ``target``, long sources in units side by side.
 
         The objects of units stay beside it, by the hash of their text, for other sources that have a unit in common.
-        Raises CompilerError with the compiler's message.
+        Raises CompilerError with the compiler's message, OSError where files cannot be written.
         """
         texts = units(source)
         _tidied(target.parent)
@@ -113,6 +123,7 @@ class Toolchain:
                 with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
                     objects = list(pool.map(lambda text: self._object(text, Path(folder), target.parent, done), texts))
             self._run([*self.flags, *map(str, objects), "-o", str(library), *self.libraries])
+            library.chmod(FILE)
             library.replace(target)
 
     def _object(self, text: str, folder: Path, cache: Path, done: Callable[[], None]) -> Path:
@@ -124,6 +135,7 @@ class Toolchain:
                 if not intact(kept):
                     source.write_text(text)
                     self._run([*(flag for flag in self.flags if flag != "-shared"), "-c", str(source), "-o", str(made)])
+                    made.chmod(FILE)
                     made.replace(kept)
                     seal(kept)
         done()
@@ -133,11 +145,23 @@ class Toolchain:
         command = [*self.command, *arguments]
         try:
             with _processors:
-                done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False)
+                done = subprocess.run(
+                    command,
+                    capture_output=True,
+                    text=True,
+                    errors="replace",
+                    stdin=subprocess.DEVNULL,
+                    check=False,
+                    env=os.environ | {"LC_ALL": "C"},
+                )
         except OSError as error:
-            raise CompilerError(f"{shlex.join(self.command)} cannot be run any more: {error}") from error
+            raise CompilerError(f"{shlex.join(self.command)} cannot be run any more: {error}; {_REMEDY}") from error
         if done.returncode:
-            raise CompilerError(f"{shlex.join(self.command)} failed: {done.stderr.strip()[:2000]}")
+            complaint = done.stderr.strip()[:2000] or f"exit status {done.returncode}, without a message"
+            for words, number in _OUT_OF_SPACE.items():
+                if words in done.stderr:
+                    raise OSError(number, f"{os.strerror(number)}, says the compiler {shlex.join(self.command)}")
+            raise CompilerError(f"{shlex.join(self.command)} failed: {complaint}; {_REMEDY}")
 
 
 @lru_cache(maxsize=4)
@@ -203,7 +227,7 @@ def _examined(command: tuple[str, ...]) -> Toolchain:
     found = _asked(command)
     if file is not None:
         with contextlib.suppress(OSError):
-            file.parent.mkdir(parents=True, exist_ok=True)
+            trusted_folder(file.parent)
             write_value(file, [found.version, found.lanes, found.mvec, found.mvec_more])
     return found
 

@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from dynamics_backends.compiled.runtime.permissions import FILE, trusted_folder
+
 _here: dict[str, threading.Lock] = {}
 _all = threading.Lock()
 
@@ -31,8 +33,8 @@ def _locked(file: Path) -> Iterator[None]:
     try:
         import fcntl
 
-        file.parent.mkdir(parents=True, exist_ok=True)
-        handle = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        trusted_folder(file.parent)
+        handle = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, FILE)
     except (ImportError, OSError):
         yield
         return

@@ -157,7 +157,7 @@ def test_a_worker_that_dies_leaves_numpy(empty, monkeypatch):
 
 
 def test_a_cache_that_cannot_be_written_is_no_place_to_meet(empty, monkeypatch):
-    monkeypatch.setattr(builds, "_can_be_kept", lambda: False)
+    monkeypatch.setattr("dynamics_backends.compiled.runtime.aside._can_be_kept", lambda: False)
     assert to.solve(problem(), solver="slq", start="at once").meta["engines"] == ["compiled"]
 
 

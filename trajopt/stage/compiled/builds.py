@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property, lru_cache
 from typing import Any
 
-from dynamics_backends.compiled.interface.libraries import Aside, aside, cache_folder, remember_sources
+from dynamics_backends.compiled.interface.libraries import Aside, aside, remember_sources
 from dynamics_backends.compiled.interface.sources import TooLong, TraceError
 from dynamics_backends.symbols import tracing
 from trajopt.stage.compiled.library import Library, sought, source_of
@@ -102,7 +102,7 @@ def request(wanted: Sequence[Search], steps: Sequence[Search] = ()) -> None:
     )
     if not missing and not alone:
         return
-    made = aside(lambda: _make_all(missing, alone)) if _can_be_kept() else None
+    made = aside(lambda: _make_all(missing, alone))
     if made is None:
         side_by_side([s.wait for s in missing])
         return
@@ -150,16 +150,6 @@ def _make_all(wanted: Sequence[Search], steps: Sequence[Search]) -> None:
 def _unless_refused(s: Search, quick: bool) -> None:
     with contextlib.suppress(TooLong, TraceError):
         s.keep(quick=quick)
-
-
-def _can_be_kept() -> bool:
-    """Whether another process can leave a library where this one finds it."""
-    folder = cache_folder()
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError:
-        return False
-    return os.access(folder, os.W_OK | os.X_OK)
 
 
 def library_at(backend: Any, shape: StageShape) -> Library | None:

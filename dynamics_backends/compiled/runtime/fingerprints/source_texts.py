@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from dynamics_backends.compiled.runtime.kept_files import cache_folder, prebuilt_folder, read_value, write_value
+from dynamics_backends.compiled.runtime.permissions import trusted_folder
 
 FILE = f"{hashlib.sha256(b'source texts').hexdigest()[:32]}.texts"
 MOST = 10_000
@@ -37,8 +38,7 @@ def remember(texts: Iterable[bytes]) -> None:
             now[meaning(text)] = counted
     if now.keys() <= known.keys():
         return
-    cache_folder().mkdir(parents=True, exist_ok=True)
-    write_value(cache_folder() / FILE, now if len(known) > MOST else known | now)
+    write_value(trusted_folder(cache_folder()) / FILE, now if len(known) > MOST else known | now)
 
 
 def is_known(texts: Iterable[bytes]) -> bool:

@@ -20,7 +20,11 @@ def aged(path, age=OLD + 60.0):
 
 
 def test_old_leftovers_go(tmp_path):
-    lost = [tmp_path / f"{NAME}.turn", tmp_path / f"{NAME}.known.12.34.tmp", tmp_path / f"{NAME}.o.sha256.12.34.tmp"]
+    lost = [
+        tmp_path / f"{NAME}.turn",
+        tmp_path / f"{NAME}.known.abcd12_x.tmp",
+        tmp_path / f"{NAME}.o.sha256.abcd12_x.tmp",
+    ]
     for path in lost:
         path.write_text("")
         aged(path)
@@ -34,7 +38,7 @@ def test_old_leftovers_go(tmp_path):
 
 
 def test_fresh_ones_kernels_and_foreign_files_stay(tmp_path):
-    fresh = [tmp_path / f"{NAME}.turn", tmp_path / f"{NAME}.known.1.2.tmp"]
+    fresh = [tmp_path / f"{NAME}.turn", tmp_path / f"{NAME}.known.abcd12_x.tmp"]
     old = [tmp_path / f"{NAME}.so", tmp_path / "notes.turn", tmp_path / "letter.tmp", tmp_path / "tmpabcdefgh"]
     at_work = tmp_path / f"{COMPILING}def12_xy"  # a folder is as old as what was last written in it
     at_work.mkdir()

@@ -1,0 +1,124 @@
+"""Ownership and modes of files whose code runs as this user.
+
+A compiled kernel runs as whoever loads it. A folder is trusted where nobody but this user and root can write to it, or exchange a
+folder on its path; a file, where nobody else can write to it. A group that holds this user alone counts as the user. Windows has no
+such modes: all is trusted there.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import stat
+from functools import lru_cache
+from pathlib import Path
+
+ROOT = 0
+OWNER_ONLY, READABLE = 0o700, 0o755
+"""Modes of folders: of a user's cache, and of kernels that are built with an installation."""
+FILE = 0o644
+"""The mode of files in them; their folder restricts who reads them."""
+
+
+class UntrustedFolder(OSError):
+    """A folder that another user could have written to; the message names it, the problem and the remedy."""
+
+
+def problem_of(folder: Path) -> str:
+    """Why code in a folder is not trusted, with the remedy; '' where it is. Raises OSError where there is no such folder."""
+    if not hasattr(os, "geteuid"):
+        return ""
+    found = folder.stat()
+    return _problem_on_path(folder.absolute(), found.st_mode, found.st_uid, found.st_gid)
+
+
+def is_trusted_file(descriptor: int) -> bool:
+    """True for an open file that is a regular one, and that nobody but this user and root can write to."""
+    found = os.fstat(descriptor)
+    return stat.S_ISREG(found.st_mode) and (not hasattr(os, "geteuid") or not _problem(found, is_last=True))
+
+
+def trusted_folder(folder: Path, mode: int = OWNER_ONLY) -> Path:
+    """The folder, made with this mode where it is not there, as are its parents. Raises OSError, UntrustedFolder."""
+    for part in () if folder.is_dir() else (*reversed(folder.parents), folder):
+        try:
+            part.mkdir(mode)
+        except FileExistsError:
+            continue
+        except OSError:
+            if not part.is_dir():  # the root of a read-only file system is there, too
+                raise
+        else:
+            part.chmod(mode)  # the process's umask may have taken bits away
+    problem = problem_of(folder)
+    if problem:
+        raise UntrustedFolder(problem)
+    return folder
+
+
+@lru_cache(maxsize=32)
+def _problem_on_path(folder: Path, *_: int) -> str:
+    """The first problem from the outermost folder on; of a folder behind links, of those that lead to the links first.
+
+    The other arguments are the folder's mode and owners, by which a later change of these is noticed.
+    """
+    last = folder.resolve()
+    for part in dict.fromkeys((*reversed(folder.parents), folder, *reversed(last.parents), last)):
+        problem = _problem(part.lstat(), is_last=part == last)
+        if problem:
+            return f"{part} {problem}" + (_command(part) if part == last else "")
+    return ""
+
+
+def _problem(found: os.stat_result, *, is_last: bool) -> str:
+    """Who else can write to an entry of the file system; '' for nobody."""
+    mode = found.st_mode
+    if found.st_uid not in (ROOT, os.geteuid()):
+        return f"belongs to {_user(found.st_uid)}"
+    if stat.S_ISLNK(mode):
+        return ""  # who may exchange a link depends on its folder
+    if mode & stat.S_ISVTX and not is_last:
+        return ""  # as in /tmp, only owners may exchange what is in it
+    writers = ["everybody"] if mode & stat.S_IWOTH else []
+    if mode & stat.S_IWGRP and not _is_own_group(found.st_gid):
+        writers.insert(0, f"the group {_group(found.st_gid)}")
+    return f"can be written by {' and '.join(writers)}" if writers else ""
+
+
+def _command(folder: Path) -> str:
+    """The remedy for the folder itself."""
+    path = shlex.quote(str(folder))
+    if folder.stat().st_uid in (ROOT, os.geteuid()):
+        return f" (remedy: chmod go-w {path})"
+    return f" (remedy: chown -R {_user(os.geteuid())} {path})"
+
+
+@lru_cache(maxsize=16)
+def _is_own_group(gid: int) -> bool:
+    """True for a group whose only member is this user, as many systems make one for each."""
+    import grp
+    import pwd
+
+    try:
+        group, user = grp.getgrgid(gid), pwd.getpwuid(os.geteuid())
+    except KeyError:
+        return False
+    return user.pw_gid == gid and group.gr_name == user.pw_name and set(group.gr_mem) <= {user.pw_name}
+
+
+def _user(uid: int) -> str:
+    import pwd
+
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return f"user {uid}"
+
+
+def _group(gid: int) -> str:
+    import grp
+
+    try:
+        return grp.getgrgid(gid).gr_name
+    except KeyError:
+        return str(gid)

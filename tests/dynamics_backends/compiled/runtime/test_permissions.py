@@ -1,0 +1,206 @@
+"""Kernels and values that another user could have written are not read, and links are not followed."""
+
+import ctypes
+import logging
+import os
+import shutil
+import stat
+
+import pytest
+
+from dynamics_backends.compiled.runtime import cache, kept_files, permissions
+from dynamics_backends.compiled.runtime.cache import CacheWarning, existing, key_of, load
+from dynamics_backends.compiled.runtime.kept_files import content_of, read_value, replace, seal, write_value
+from dynamics_backends.compiled.runtime.permissions import UntrustedFolder, problem_of, trusted_folder
+from dynamics_backends.compiled.runtime.turns import turn
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "geteuid"), reason="no modes and owners of files as on POSIX")
+needs_compiler = pytest.mark.needs_compiler
+as_root = pytest.mark.skipif(getattr(os, "geteuid", int)() != 0, reason="only root gives files to other users")
+STRANGER = 54321
+GOOD = "double answer(void) { return 1.0; }\n"
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """An empty cache, and another folder for what cannot go there."""
+    monkeypatch.setattr(cache, "_fallback_folder", lambda: tmp_path / "fallback")
+    monkeypatch.setenv("TRAJOPT_CACHE_DIR", str(tmp_path / "kernels"))
+    return trusted_folder(tmp_path / "kernels")
+
+
+def answer(library):
+    library.answer.restype = ctypes.c_double
+    return library.answer()
+
+
+def plant(folder, tmp_path):
+    """A library that answers 666 under the name of GOOD's, with its checksum."""
+    from dynamics_backends.compiled.runtime.toolchain import find_toolchain
+
+    made = tmp_path / "planted.so"
+    find_toolchain().compile("double answer(void) { return 666.0; }\n", made)
+    file = folder / f"{key_of(GOOD)}.so"
+    shutil.copy(made, file)
+    seal(file)
+    return file
+
+
+# -- folders ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_new_cache_is_its_owners_alone(tmp_path):
+    made = trusted_folder(tmp_path / "a" / "b")
+    assert [stat.S_IMODE(f.stat().st_mode) for f in (made, made.parent)] == [0o700, 0o700]
+    assert problem_of(made) == ""
+
+
+@pytest.mark.parametrize(("mode", "who"), [(0o707, "everybody"), (0o770, "the group"), (0o777, "everybody")])
+def test_a_folder_that_others_can_write_to_is_named_with_the_remedy(tmp_path, mode, who, monkeypatch):
+    monkeypatch.setattr(permissions, "_is_own_group", lambda gid: False)
+    folder = trusted_folder(tmp_path / "shared folder")
+    folder.chmod(mode)
+    problem = problem_of(folder)
+    assert problem.startswith(f"{folder} can be written by") and who in problem
+    assert f"chmod go-w '{folder}'" in problem
+    with pytest.raises(UntrustedFolder, match="chmod go-w"):
+        trusted_folder(folder)
+    folder.chmod(0o700)
+    assert problem_of(folder) == ""
+
+
+def test_a_group_of_this_user_alone_may_write(tmp_path, monkeypatch):
+    folder = trusted_folder(tmp_path / "kernels")
+    folder.chmod(0o770)
+    monkeypatch.setattr(permissions, "_is_own_group", lambda gid: True)
+    assert problem_of(folder) == ""
+
+
+def test_folders_on_the_path_count_unless_only_owners_may_rename_there(tmp_path):
+    outer = trusted_folder(tmp_path / "outer")
+    folder = trusted_folder(outer / "kernels")
+    outer.chmod(0o777)
+    permissions._problem_on_path.cache_clear()
+    assert problem_of(folder) == f"{outer} can be written by {_everybody(outer)}"
+    outer.chmod(0o1777)
+    permissions._problem_on_path.cache_clear()
+    assert problem_of(folder) == ""
+
+
+def _everybody(folder):
+    gid = folder.stat().st_gid
+    return "everybody" if permissions._is_own_group(gid) else f"the group {permissions._group(gid)} and everybody"
+
+
+def test_the_target_of_a_link_counts(tmp_path):
+    folder = trusted_folder(tmp_path / "open")
+    folder.chmod(0o707)
+    link = tmp_path / "kernels"
+    link.symlink_to(folder)
+    assert problem_of(link).startswith(f"{folder} can be written by everybody")
+    folder.chmod(0o700)
+    assert problem_of(link) == ""
+
+
+@as_root
+def test_a_folder_of_another_user_is_refused_even_by_root(tmp_path):
+    folder = trusted_folder(tmp_path / "kernels")
+    os.chown(folder, STRANGER, -1)
+    assert problem_of(folder).startswith(f"{folder} belongs to user {STRANGER} (remedy: chown -R ")
+
+
+def test_without_modes_of_files_all_is_trusted(tmp_path, monkeypatch):
+    folder = trusted_folder(tmp_path / "kernels")
+    folder.chmod(0o777)
+    write_value(folder / "x.known", 1)
+    monkeypatch.delattr(os, "geteuid")
+    assert problem_of(folder) == "" and read_value(folder / "x.known") == 1
+
+
+# -- files --------------------------------------------------------------------------------------------------------------
+
+
+def _linked(file):
+    file.rename(file.with_name("elsewhere"))
+    file.symlink_to(file.with_name("elsewhere"))
+
+
+def _writable(file):
+    file.chmod(0o646)
+
+
+def _device(file):
+    file.unlink()
+    file.symlink_to("/dev/null")
+
+
+def _given_away(file):
+    os.chown(file, STRANGER, -1)
+
+
+DOUBTFUL = [_linked, _writable, _device, pytest.param(_given_away, marks=as_root)]
+
+
+@pytest.mark.parametrize("change", DOUBTFUL)
+def test_files_that_others_could_have_written_are_not_read(folder, change):
+    file = folder / "x.known"
+    write_value(file, [1, 2])
+    assert read_value(file) == [1, 2]
+    change(file)
+    assert read_value(file) is None
+    write_value(file, [3])
+    assert read_value(file) == [3]
+
+
+@needs_compiler
+@pytest.mark.parametrize("change", DOUBTFUL)
+def test_libraries_that_others_could_have_written_are_built_again(folder, change, tmp_path):
+    file = plant(folder, tmp_path)
+    change(file)
+    assert existing(key_of(GOOD)) is None
+    assert answer(load(GOOD)) == 1.0
+    assert content_of(file) is not None and not file.is_symlink()
+
+
+def test_writing_replaces_a_link_and_not_what_it_points_to(folder, tmp_path):
+    precious = tmp_path / "precious"
+    precious.write_text("mine")
+    (folder / "x.known").symlink_to(precious)
+    replace(folder / "x.known", b"new")
+    assert precious.read_text() == "mine"
+    assert content_of(folder / "x.known") == b"new"
+    assert [path.name for path in folder.iterdir()] == ["x.known"]
+
+
+def test_a_turn_does_not_follow_a_link(folder, tmp_path):
+    (folder / "x.turn").symlink_to(tmp_path / "made")
+    with turn(folder / "x.turn"):
+        assert not (tmp_path / "made").exists()
+
+
+# -- what becomes of a refused folder -----------------------------------------------------------------------------------
+
+
+@needs_compiler
+def test_no_kernel_of_a_refused_cache_is_loaded_or_written(folder, tmp_path):
+    file = plant(folder, tmp_path)
+    before = file.read_bytes()
+    folder.chmod(0o707)
+    with pytest.warns(CacheWarning, match=f"can be written by everybody.*chmod go-w {folder}.*TRAJOPT_CACHE_DIR"):
+        assert answer(load(GOOD)) == 1.0
+    assert file.read_bytes() == before and len(list((tmp_path / "fallback").glob("*.so"))) == 1
+
+
+@needs_compiler
+def test_kernels_of_a_refused_installation_are_not_loaded(folder, tmp_path, monkeypatch, caplog):
+    built = trusted_folder(tmp_path / "built", permissions.READABLE)
+    monkeypatch.setenv("TRAJOPT_PREBUILT_DIR", str(built))
+    plant(built, tmp_path)
+    built.chmod(0o757)
+    kept_files._log_once.cache_clear()
+    with caplog.at_level(logging.WARNING):
+        assert answer(load(GOOD)) == 1.0
+    assert f"chmod go-w {built}" in caplog.text
+    built.chmod(0o755)
+    (folder / f"{key_of(GOOD)}.so").unlink()
+    assert existing(key_of(GOOD)) is not None
