@@ -18,9 +18,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dynamics_backends.compiled.runtime.kept_files import cache_folder, intact, known_value, seal, write_value
-from dynamics_backends.compiled.runtime.permissions import FILE, trusted_folder
 from dynamics_backends.compiled.runtime.toolchain import CompilerError, find_toolchain
 from dynamics_backends.deferred import deferred
+from dynamics_backends.trusted_files import FILE, trusted_folder
 
 ca = deferred("casadi")
 Array = np.ndarray

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from dynamics_backends.compiled.runtime.cache import cache_folder, prebuilt_folder
 from dynamics_backends.compiled.runtime.leftovers import remove_leftovers
-from dynamics_backends.compiled.runtime.permissions import READABLE, problem_of, trusted_folder
+from dynamics_backends.trusted_files import READABLE, problem_of, trusted_folder
 from experiments.analysis.environment import with_variable
 
 if TYPE_CHECKING:

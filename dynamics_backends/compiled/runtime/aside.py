@@ -18,9 +18,15 @@ from typing import NoReturn
 from uuid import uuid4
 
 from dynamics_backends.compiled.runtime import memory, progress, turns
-from dynamics_backends.compiled.runtime.kept_files import cache_folder
-from dynamics_backends.compiled.runtime.permissions import trusted_folder
+from dynamics_backends.compiled.runtime.cache import (
+    CacheWarning,
+    CompilerError,
+    _fallback_folder,
+    cache_folder,
+    remove_fallback,
+)
 from dynamics_backends.compiled.runtime.turns import turn
+from dynamics_backends.trusted_files import trusted_folder
 
 NICER = 10
 """By how much the process steps back behind this one."""
@@ -100,12 +106,15 @@ def _in_child(work: Callable[[], object], pipe: int, note: Path) -> NoReturn:
 def _work(work: Callable[[], object], pipe: int, note: Path) -> NoReturn:
     try:
         _forget_parent(pipe)
-        with turn(note), progress.noted(note):
+        with turn(note), progress.noted(note), warnings.catch_warnings():
+            warnings.simplefilter("error", CacheWarning)  # kernels elsewhere are lost with this process
             work()
     except BaseException as error:
+        kind = "" if isinstance(error, CacheWarning | CompilerError) else f"{type(error).__name__}: "
         with contextlib.suppress(OSError):
-            os.write(pipe, f"{type(error).__name__}: {error}".encode()[:_MOST])
+            os.write(pipe, f"{kind}{error}".encode()[:_MOST])
     finally:
+        remove_fallback()
         os._exit(0)
 
 
@@ -121,3 +130,4 @@ def _forget_parent(pipe: int) -> None:
     progress.restart()
     turns._here.clear()
     memory._pool.cache_clear()
+    _fallback_folder.cache_clear()

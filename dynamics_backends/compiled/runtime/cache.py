@@ -14,6 +14,7 @@ import ctypes
 import hashlib
 import shutil
 import tempfile
+import threading
 import warnings
 from functools import lru_cache
 from pathlib import Path
@@ -24,8 +25,11 @@ from dynamics_backends.compiled.runtime.kept_files import (
     prebuilt_folder as prebuilt_folder,
     seal,
 )
-from dynamics_backends.compiled.runtime.permissions import trusted_folder
 from dynamics_backends.compiled.runtime.toolchain import CompilerError, Toolchain, find_toolchain
+from dynamics_backends.trusted_files import trusted_folder
+
+_warned: set[str] = set()
+_warning = threading.Lock()
 
 
 class CacheWarning(UserWarning):
@@ -35,9 +39,15 @@ class CacheWarning(UserWarning):
 @lru_cache(maxsize=1)
 def _fallback_folder() -> Path:
     """A folder for this process, removed at its end."""
-    folder = tempfile.mkdtemp(prefix="trajopt_kernels_")
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    return Path(folder)
+    atexit.register(remove_fallback)
+    return Path(tempfile.mkdtemp(prefix="trajopt_kernels_"))
+
+
+def remove_fallback() -> None:
+    """Remove the temporary folder of this process, where there is one."""
+    if _fallback_folder.cache_info().currsize:
+        shutil.rmtree(_fallback_folder(), ignore_errors=True)
+        _fallback_folder.cache_clear()
 
 
 def load(source: str, toolchain: Toolchain | None = None) -> ctypes.CDLL:
@@ -57,19 +67,24 @@ def load(source: str, toolchain: Toolchain | None = None) -> ctypes.CDLL:
     try:
         folder = _fallback_folder()
         folder.mkdir(exist_ok=True)
-        found = _load_from(folder, key, source, toolchain)
+        _warn_once(
+            f"the kernel cache {cache_folder()} cannot be used: {_words(reason)}. Kernels go to {folder}, and the next process "
+            "compiles them again. Set TRAJOPT_CACHE_DIR to a folder that only you can write to"
+        )
+        return _load_from(folder, key, source, toolchain)
     except OSError as error:
         raise CompilerError(
             f"no kernel can be written: neither to the cache {cache_folder()} ({_words(reason)}), nor to a temporary folder "
             f"({_words(error)}). Make space there, or set TRAJOPT_CACHE_DIR to another folder; engine = 'numpy' writes none"
         ) from error
-    warnings.warn(
-        f"the kernel cache {cache_folder()} cannot be used: {_words(reason)}. Kernels go to {folder}, and the next process "
-        "compiles them again. Set TRAJOPT_CACHE_DIR to a folder that only you can write to",
-        CacheWarning,
-        stacklevel=2,
-    )
-    return found
+
+
+def _warn_once(message: str) -> None:
+    """Warn, unless this or another thread has done so with the same words."""
+    with _warning:
+        if message not in _warned:
+            _warned.add(message)
+            warnings.warn(message, CacheWarning, stacklevel=3)
 
 
 def _words(error: OSError) -> str:

@@ -10,8 +10,8 @@ import hashlib
 
 from dynamics_backends.compiled.runtime.fingerprints.toolkit_version import environment
 from dynamics_backends.compiled.runtime.kept_files import prebuilt_folder, read_value, write_value
-from dynamics_backends.compiled.runtime.permissions import problem_of
 from dynamics_backends.compiled.runtime.toolchain import find_toolchain
+from dynamics_backends.trusted_files import problem_of
 
 FILE = f"{hashlib.sha256(b'built with the installation').hexdigest()[:32]}.known"
 REMEDY = "`trajopt cache --prebuild` builds them anew"

@@ -17,9 +17,9 @@ from dynamics_backends.compiled.runtime.fingerprints.source_texts import remembe
 from dynamics_backends.compiled.runtime.fingerprints.structure import Unknown, digest
 from dynamics_backends.compiled.runtime.fingerprints.toolkit_version import toolkit_texts
 from dynamics_backends.compiled.runtime.kept_files import known_value, prebuilt_folder, write_value
-from dynamics_backends.compiled.runtime.permissions import trusted_folder
 from dynamics_backends.compiled.runtime.toolchain import Toolchain, find_toolchain
 from dynamics_backends.compiled.runtime.turns import turn
+from dynamics_backends.trusted_files import trusted_folder
 
 SUFFIX = ".known"
 _LOG = logging.getLogger(__name__)

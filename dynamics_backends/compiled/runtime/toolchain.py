@@ -27,10 +27,10 @@ from pathlib import Path
 
 from dynamics_backends.compiled.runtime.kept_files import cache_folder, intact, known_value, seal, write_value
 from dynamics_backends.compiled.runtime.leftovers import COMPILING, remove_leftovers
-from dynamics_backends.compiled.runtime.permissions import FILE, trusted_folder
 from dynamics_backends.compiled.runtime.progress import counted
 from dynamics_backends.compiled.runtime.turns import turn
 from dynamics_backends.compiled.runtime.units import units
+from dynamics_backends.trusted_files import FILE, trusted_folder
 
 FLAGS = ("-O3", "-march=native", "-fno-math-errno", "-fPIC", "-shared", "-std=gnu11", "-w")
 """No -ffast-math: it would change what NaN and infinity do."""
@@ -171,10 +171,14 @@ def _tidied(folder: Path) -> None:
 
 
 def candidates() -> list[tuple[str, ...]]:
-    """Compiler commands that exist, in order of preference."""
+    """Compiler commands that exist, in order of preference. Raises CompilerError for a CC that cannot be split into words."""
     found: list[tuple[str, ...]] = []
-    if os.environ.get("CC"):
-        return [tuple(shlex.split(os.environ["CC"]))]
+    named = os.environ.get("CC", "")
+    try:
+        if shlex.split(named):
+            return [tuple(shlex.split(named))]
+    except ValueError as error:
+        raise CompilerError(f"CC = {named!r} is no command: {error}; correct or unset CC") from error
     found += [(path,) for path in (shutil.which(name) for name in ("cc", "gcc", "clang")) if path]
     if find_spec("ziglang") is not None:
         found.append((sys.executable, "-m", "ziglang", "cc"))
@@ -193,7 +197,9 @@ def _probe(commands: tuple[tuple[str, ...], ...]) -> Toolchain:
             reasons.append(f"{shlex.join(command)}: {error}")
     detail = "; ".join(reasons) or "none of cc, gcc, clang is on the PATH"
     remedy = (
-        "correct or unset CC" if os.environ.get("CC") else "install gcc or clang, or `pip install ziglang`, or set CC"
+        "correct or unset CC"
+        if os.environ.get("CC", "").strip()
+        else "install gcc or clang, or `pip install ziglang`, or set CC"
     )
     raise CompilerError(f"no working C compiler ({detail}); {remedy}; engine = 'numpy' needs none")
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from dynamics_backends.compiled.runtime.permissions import FILE, trusted_folder
+from dynamics_backends.trusted_files import FILE, trusted_folder
 
 _here: dict[str, threading.Lock] = {}
 _all = threading.Lock()

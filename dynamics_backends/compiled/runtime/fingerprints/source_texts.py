@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from dynamics_backends.compiled.runtime.kept_files import cache_folder, prebuilt_folder, read_value, write_value
-from dynamics_backends.compiled.runtime.permissions import trusted_folder
+from dynamics_backends.trusted_files import trusted_folder
 
 FILE = f"{hashlib.sha256(b'source texts').hexdigest()[:32]}.texts"
 MOST = 10_000

@@ -7,7 +7,6 @@ covered anew; they appear complete or not at all, and a folder that cannot be wr
 from __future__ import annotations
 
 import contextlib
-import zipfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -16,12 +15,11 @@ import numpy as np
 from dynamics_backends.protocol import Array
 from dynamics_backends.rigid_body.geometry.covers.capsule_fit import FittedCapsule, fit_capsule
 from dynamics_backends.rigid_body.geometry.covers.cover import Piece, covers
-from dynamics_backends.rigid_body.geometry.meshes.mesh_cache import cache_entry, write_entry
+from dynamics_backends.rigid_body.geometry.meshes.mesh_cache import UNREADABLE, cache_entry, read_entry, write_entry
 from dynamics_backends.rigid_body.geometry.shapes import Mesh, PlacedShape
 
 VERSION = 1
 """The version of the search: entries of another are not read."""
-UNREADABLE = OSError, ValueError, KeyError, zipfile.BadZipFile
 
 
 def kept_covers(shapes: Iterable[PlacedShape], tolerance: float, most: int) -> tuple[Piece, ...]:
@@ -48,8 +46,8 @@ def kept_covers(shapes: Iterable[PlacedShape], tolerance: float, most: int) -> t
 def kept_capsules(points: Sequence[Array]) -> list[FittedCapsule]:
     """:func:`~dynamics_backends.rigid_body.geometry.covers.capsule_fit.fit_capsule` of sets of points (n, 3)."""
     entry = cache_entry("covers", f"{VERSION} capsules".encode(), *(_bytes(own) for own in points))
-    with contextlib.suppress(*UNREADABLE), np.load(entry) as data:
-        return [_capsule(row) for row in data["capsules"]]
+    with contextlib.suppress(*UNREADABLE):
+        return [_capsule(row) for row in read_entry(entry)["capsules"]]
     fitted = [fit_capsule(own) for own in points]
     write_entry(entry, capsules=_rows(fitted))
     return fitted
@@ -67,10 +65,10 @@ def _bytes(values: Array) -> bytes:
 
 
 def _read_pieces(entry: Path) -> tuple[Piece, ...]:
-    with np.load(entry) as data:
-        triangles = np.split(data["triangles"], np.cumsum(data["sizes"])[:-1])
-        parts = zip(data["links"].tolist(), triangles, data["capsules"], data["excess"].tolist(), strict=True)
-        return tuple(Piece(link, corners, _capsule(row), excess) for link, corners, row, excess in parts)
+    data = read_entry(entry)
+    triangles = np.split(data["triangles"], np.cumsum(data["sizes"])[:-1])
+    parts = zip(data["links"].tolist(), triangles, data["capsules"], data["excess"].tolist(), strict=True)
+    return tuple(Piece(link, corners, _capsule(row), excess) for link, corners, row, excess in parts)
 
 
 def _rows(capsules: Iterable[FittedCapsule]) -> Array:

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import io
 import os
-import tempfile
 import zipfile
+import zlib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ import numpy as np
 
 from dynamics_backends.protocol import Array
 from dynamics_backends.rigid_body.geometry.meshes.meshes import Part, load_mesh, simplified, welded
+from dynamics_backends.trusted_files import content_of, replace, trusted_folder, user_folder
 
 VERSION = 4
 """The version of how meshes are simplified: entries of another are not read."""
@@ -26,11 +29,14 @@ FEWEST = 200
 ENOUGH = 1.5
 """A mesh with up to so many times the triangles asked for is left as it is: to cut takes longer than to draw."""
 
+UNREADABLE = OSError, ValueError, KeyError, TypeError, IndexError, EOFError, zipfile.BadZipFile, zlib.error
+"""What reading a damaged entry may raise."""
+
 
 def simplified_mesh(path: Path, triangles: int) -> tuple[Part, ...]:
     """The parts of a mesh file in about ``triangles`` triangles, corners joined. Raises MeshMissing, ModuleNotFoundError."""
     entry = _entry(path, triangles)
-    with contextlib.suppress(OSError, ValueError, KeyError, zipfile.BadZipFile):
+    with contextlib.suppress(*UNREADABLE):
         return _read(entry)
     parts = tuple(Part(*welded(part.vertices, part.faces), part.color) for part in load_mesh(path))
     sizes = [len(part.faces) for part in parts]
@@ -57,29 +63,36 @@ def _entry(path: Path, triangles: int) -> Path:
 
 def cache_entry(room: str, *parts: bytes) -> Path:
     """Where arrays are kept that belong to all of the parts; room: the folder in the cache."""
-    import platformdirs
-
     told = hashlib.sha256()
     for part in parts:
         told.update(part)
         told.update(b"\0" if len(parts) > 1 else b"")
-    folder = os.environ.get("TRAJOPT_CACHE_DIR") or platformdirs.user_cache_dir("trajopt")
+    folder = os.environ.get("TRAJOPT_CACHE_DIR") or user_folder()
     return Path(folder) / room / f"{told.hexdigest()[:32]}.npz"
 
 
+def read_entry(entry: Path) -> Mapping[str, Array]:
+    """The arrays of an entry that no other user could have written. Raises one of UNREADABLE."""
+    content = content_of(entry)
+    if content is None:
+        raise FileNotFoundError(entry)
+    with np.load(io.BytesIO(content)) as data:
+        return dict(data)
+
+
 def _read(entry: Path) -> tuple[Part, ...]:
-    with np.load(entry) as data:
-        count = int(data["count"])
-        return tuple(Part(data[f"v{i}"], data[f"f{i}"], tuple(data[f"c{i}"].tolist()) or None) for i in range(count))
+    data = read_entry(entry)
+    count = int(data["count"])
+    return tuple(Part(data[f"v{i}"], data[f"f{i}"], tuple(data[f"c{i}"].tolist()) or None) for i in range(count))
 
 
 def write_entry(entry: Path, **arrays: Any) -> None:
     """Keep arrays, where that can be done."""
+    content = io.BytesIO()
+    np.savez(content, **arrays)
     with contextlib.suppress(OSError):
-        entry.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=entry.parent, suffix=".tmp", delete=False) as file:
-            np.savez(file, **arrays)
-        Path(file.name).replace(entry)
+        trusted_folder(entry.parent)
+        replace(entry, content.getvalue())
 
 
 def _arrays(parts: tuple[Part, ...]) -> dict[str, Array]:

@@ -8,11 +8,12 @@ import stat
 
 import pytest
 
-from dynamics_backends.compiled.runtime import cache, kept_files, permissions
+from dynamics_backends import trusted_files
+from dynamics_backends.compiled.runtime import cache, kept_files
 from dynamics_backends.compiled.runtime.cache import CacheWarning, existing, key_of, load
-from dynamics_backends.compiled.runtime.kept_files import content_of, read_value, replace, seal, write_value
-from dynamics_backends.compiled.runtime.permissions import UntrustedFolder, problem_of, trusted_folder
+from dynamics_backends.compiled.runtime.kept_files import read_value, seal, write_value
 from dynamics_backends.compiled.runtime.turns import turn
+from dynamics_backends.trusted_files import READABLE, UntrustedFolder, content_of, problem_of, replace, trusted_folder
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "geteuid"), reason="no modes and owners of files as on POSIX")
 needs_compiler = pytest.mark.needs_compiler
@@ -57,7 +58,7 @@ def test_a_new_cache_is_its_owners_alone(tmp_path):
 
 @pytest.mark.parametrize(("mode", "who"), [(0o707, "everybody"), (0o770, "the group"), (0o777, "everybody")])
 def test_a_folder_that_others_can_write_to_is_named_with_the_remedy(tmp_path, mode, who, monkeypatch):
-    monkeypatch.setattr(permissions, "_is_own_group", lambda gid: False)
+    monkeypatch.setattr(trusted_files, "_is_own_group", lambda gid: False)
     folder = trusted_folder(tmp_path / "shared folder")
     folder.chmod(mode)
     problem = problem_of(folder)
@@ -72,7 +73,7 @@ def test_a_folder_that_others_can_write_to_is_named_with_the_remedy(tmp_path, mo
 def test_a_group_of_this_user_alone_may_write(tmp_path, monkeypatch):
     folder = trusted_folder(tmp_path / "kernels")
     folder.chmod(0o770)
-    monkeypatch.setattr(permissions, "_is_own_group", lambda gid: True)
+    monkeypatch.setattr(trusted_files, "_is_own_group", lambda gid: True)
     assert problem_of(folder) == ""
 
 
@@ -80,16 +81,16 @@ def test_folders_on_the_path_count_unless_only_owners_may_rename_there(tmp_path)
     outer = trusted_folder(tmp_path / "outer")
     folder = trusted_folder(outer / "kernels")
     outer.chmod(0o777)
-    permissions._problem_on_path.cache_clear()
+    trusted_files._problem_on_path.cache_clear()
     assert problem_of(folder) == f"{outer} can be written by {_everybody(outer)}"
     outer.chmod(0o1777)
-    permissions._problem_on_path.cache_clear()
+    trusted_files._problem_on_path.cache_clear()
     assert problem_of(folder) == ""
 
 
 def _everybody(folder):
     gid = folder.stat().st_gid
-    return "everybody" if permissions._is_own_group(gid) else f"the group {permissions._group(gid)} and everybody"
+    return "everybody" if trusted_files._is_own_group(gid) else f"the group {trusted_files._group(gid)} and everybody"
 
 
 def test_the_target_of_a_link_counts(tmp_path):
@@ -193,14 +194,30 @@ def test_no_kernel_of_a_refused_cache_is_loaded_or_written(folder, tmp_path):
 
 @needs_compiler
 def test_kernels_of_a_refused_installation_are_not_loaded(folder, tmp_path, monkeypatch, caplog):
-    built = trusted_folder(tmp_path / "built", permissions.READABLE)
+    built = trusted_folder(tmp_path / "built", READABLE)
     monkeypatch.setenv("TRAJOPT_PREBUILT_DIR", str(built))
     plant(built, tmp_path)
     built.chmod(0o757)
-    kept_files._log_once.cache_clear()
+    kept_files._log_refusal.cache_clear()
     with caplog.at_level(logging.WARNING):
         assert answer(load(GOOD)) == 1.0
     assert f"chmod go-w {built}" in caplog.text
     built.chmod(0o755)
     (folder / f"{key_of(GOOD)}.so").unlink()
     assert existing(key_of(GOOD)) is not None
+
+
+# -- the place of the cache ---------------------------------------------------------------------------------------------
+
+
+def _unknown(*_, **__):
+    raise RuntimeError("could not determine the home directory")
+
+
+@pytest.mark.parametrize("answer", [_unknown, lambda *_, **__: "~/.cache/trajopt"])
+def test_a_user_without_a_home_has_a_cache_in_the_temporary_folder(answer, monkeypatch, tmp_path):
+    """As platformdirs answers for a user that is not in the list of users, without HOME."""
+    monkeypatch.delenv("TRAJOPT_CACHE_DIR", raising=False)
+    monkeypatch.setattr("platformdirs.user_cache_dir", answer)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    assert kept_files.cache_folder() == tmp_path / f"trajopt-{os.geteuid()}" / "kernels"

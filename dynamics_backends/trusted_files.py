@@ -1,4 +1,4 @@
-"""Ownership and modes of files whose code runs as this user.
+"""Files of caches: read where no other user could have written them, written whole and without following links.
 
 A compiled kernel runs as whoever loads it. A folder is trusted where nobody but this user and root can write to it, or exchange a
 folder on its path; a file, where nobody else can write to it. A group that holds this user alone counts as the user. Windows has no
@@ -7,9 +7,11 @@ such modes: all is trusted there.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shlex
 import stat
+import tempfile
 from functools import lru_cache
 from pathlib import Path
 
@@ -18,6 +20,9 @@ OWNER_ONLY, READABLE = 0o700, 0o755
 """Modes of folders: of a user's cache, and of kernels that are built with an installation."""
 FILE = 0o644
 """The mode of files in them; their folder restricts who reads them."""
+
+
+_NO_LINKS = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
 
 
 class UntrustedFolder(OSError):
@@ -30,12 +35,6 @@ def problem_of(folder: Path) -> str:
         return ""
     found = folder.stat()
     return _problem_on_path(folder.absolute(), found.st_mode, found.st_uid, found.st_gid)
-
-
-def is_trusted_file(descriptor: int) -> bool:
-    """True for an open file that is a regular one, and that nobody but this user and root can write to."""
-    found = os.fstat(descriptor)
-    return stat.S_ISREG(found.st_mode) and (not hasattr(os, "geteuid") or not _problem(found, is_last=True))
 
 
 def trusted_folder(folder: Path, mode: int = OWNER_ONLY) -> Path:
@@ -56,6 +55,41 @@ def trusted_folder(folder: Path, mode: int = OWNER_ONLY) -> Path:
     return folder
 
 
+def content_of(file: Path) -> bytes | None:
+    """The bytes of a trusted file in a trusted folder; None where there is none."""
+    try:
+        if problem_of(file.parent):
+            return None
+        with os.fdopen(os.open(file, os.O_RDONLY | _NO_LINKS), "rb") as opened:
+            return opened.read() if _is_trusted_file(os.fstat(opened.fileno())) else None
+    except OSError:
+        return None
+
+
+def replace(file: Path, content: bytes) -> None:
+    """Write a file that appears whole, whatever is in its place. Raises OSError."""
+    descriptor, name = tempfile.mkstemp(prefix=f"{file.name}.", suffix=".tmp", dir=file.parent)
+    temporary = Path(name)
+    try:
+        with os.fdopen(descriptor, "wb") as opened:
+            opened.write(content)
+        temporary.chmod(FILE)
+        temporary.replace(file)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def user_folder() -> Path:
+    """The user's cache folder; one in the temporary folder for a user who has none, neither by HOME nor by the list of users."""
+    import platformdirs
+
+    with contextlib.suppress(RuntimeError):
+        folder = Path(platformdirs.user_cache_dir("trajopt"))
+        if folder.is_absolute():
+            return folder
+    return Path(tempfile.gettempdir()) / f"trajopt-{os.geteuid()}"
+
+
 @lru_cache(maxsize=32)
 def _problem_on_path(folder: Path, *_: int) -> str:
     """The first problem from the outermost folder on; of a folder behind links, of those that lead to the links first.
@@ -68,6 +102,11 @@ def _problem_on_path(folder: Path, *_: int) -> str:
         if problem:
             return f"{part} {problem}" + (_command(part) if part == last else "")
     return ""
+
+
+def _is_trusted_file(found: os.stat_result) -> bool:
+    """True for a regular file that nobody but this user and root can write to."""
+    return stat.S_ISREG(found.st_mode) and (not hasattr(os, "geteuid") or not _problem(found, is_last=True))
 
 
 def _problem(found: os.stat_result, *, is_last: bool) -> str:
