@@ -11,8 +11,9 @@ import time
 
 import pytest
 
-from dynamics_backends.compiled.runtime import ahead, progress
+from dynamics_backends.compiled.runtime import ahead, cache, progress
 from dynamics_backends.compiled.runtime.aside import aside
+from dynamics_backends.compiled.runtime.toolchain import Toolchain
 from dynamics_backends.compiled.runtime.turns import turn
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="asks for Linux")
@@ -49,6 +50,26 @@ def test_a_failure_is_told():
     work = aside(fails)
     assert work is not None and until(lambda: work.finished)
     assert work.complaint == "ValueError: no such thing"
+
+
+@pytest.mark.needs_compiler
+def test_a_full_disk_is_a_failure_and_leaves_nothing_in_the_temporary_folder(folder, tmp_path, monkeypatch):
+    def full(self, source, target):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Toolchain, "compile", full)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
+    (tmp_path / "temporary").mkdir()
+    work = aside(lambda: cache.load("int one(void) { return 1; }"))
+    assert work is not None and until(lambda: work.finished)
+    assert work.complaint.startswith(f"the kernel cache {folder} cannot be used: No space left on device")
+    assert until(lambda: not list((tmp_path / "temporary").iterdir()))
+
+
+def test_there_is_none_where_the_cache_is_refused(folder):
+    folder.mkdir()
+    folder.chmod(0o707)
+    assert aside(lambda: None) is None
 
 
 def test_a_killed_one_has_ended(folder):

@@ -176,6 +176,46 @@ def test_a_full_disk_is_told(folder, monkeypatch):
         assert answer(load(source(23.5))) == 23.5
 
 
+def _compiler(tmp_path, script):
+    """A compiler that is a shell script."""
+    command = tmp_path / "compiler"
+    command.write_text(f"#!/bin/sh\n{script}\n")
+    command.chmod(0o755)
+    return Toolchain((str(command),), "0", 2, "", False)
+
+
+on_posix = pytest.mark.skipif(os.name != "posix", reason="compilers here are shell scripts")
+
+
+@on_posix
+def test_a_compiler_without_space_anywhere_is_an_error_with_the_remedy(folder, tmp_path):
+    full = _compiler(tmp_path, "echo 'ld: final link failed: No space left on device' >&2; exit 1")
+    match = (
+        f"no kernel can be written: neither to the cache {folder} .No space.*Make space there, or set TRAJOPT_CACHE_DIR"
+    )
+    with pytest.warns(CacheWarning, match="No space left on device"), pytest.raises(CompilerError, match=match):
+        load(source(26.5), full)
+    assert not list(folder.iterdir())
+
+
+@on_posix
+@pytest.mark.parametrize(("script", "words"), [("kill -9 $$", "exit status -9"), ("echo boom >&2; exit 1", "boom")])
+def test_a_compiler_that_fails_or_is_killed_is_an_error_with_the_remedy(folder, tmp_path, script, words):
+    with pytest.raises(
+        CompilerError, match=f"compiler failed: {words}.*; set CC to another compiler; engine = 'numpy'"
+    ):
+        load(source(27.5), _compiler(tmp_path, script))
+    assert not list(folder.iterdir())
+
+
+@needs_compiler
+def test_a_process_warns_once_of_its_cache(folder, recwarn):
+    folder.parent.write_text("in the way")
+    load(source(28.5))
+    load(source(29.5))
+    assert [w.category for w in recwarn] == [CacheWarning]
+
+
 @needs_compiler
 def test_two_processes_compile_the_same_kernel(folder):
     code = f"from dynamics_backends.compiled.runtime.cache import load; assert load({source(24.5)!r}).answer"
@@ -242,6 +282,20 @@ def test_a_compiler_that_does_not_work_is_named(command, monkeypatch):
     with pytest.raises(CompilerError, match=command) as caught:
         find_toolchain()
     assert "correct or unset CC" in str(caught.value) and "engine = 'numpy'" in str(caught.value)
+
+
+def test_a_blank_cc_counts_as_unset(monkeypatch):
+    monkeypatch.delenv("CC", raising=False)
+    unset = toolchain.candidates()
+    monkeypatch.setenv("CC", " ")
+    assert toolchain.candidates() == unset
+
+
+def test_a_cc_that_is_no_command_is_named(monkeypatch):
+    monkeypatch.setenv("CC", "'gcc")
+    assert not has_compiler()
+    with pytest.raises(CompilerError, match="CC = .* is no command: No closing quotation; correct or unset CC"):
+        find_toolchain()
 
 
 def test_cc_may_have_options(monkeypatch):
