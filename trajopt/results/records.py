@@ -30,7 +30,14 @@ NUMBERS = (
 )
 """The numeric columns of an :class:`IterationRecord`, in the order of the table."""
 PHASES = ("derivatives", "backward", "rollout")
-"""The parts of an iteration that are timed."""
+"""The parts of an iteration that are timed, the same in every solver:
+
+derivatives: expansions of dynamics, cost and constraints, first and second order, also those at trial points of a search.
+backward: linear algebra: Riccati sweeps, KKT systems, QPs, optimality measures; for ``dms`` all that IPOPT does itself.
+rollout: values at trial points, by simulation or knot by knot.
+"""
+OTHER = "other"
+"""The rest of a solve: setting up, multiplier updates between inner solves, feedback gains, callbacks, Python between phases."""
 
 
 @dataclass(frozen=True)
@@ -79,15 +86,34 @@ class Journal:
         self.records: list[IterationRecord] = []
         self._callback = callback
         self._clock: dict[str, float] = {}
+        self._phase: str | None = None
+        self._since = 0.0
 
     @contextmanager
     def timed(self, phase: str) -> Iterator[None]:
-        """Add the time spent within to a phase of the record in the making."""
-        start = time.perf_counter()
+        """Add the time spent within to a phase of the record in the making; a phase inside of another one suspends it."""
+        outer = self._switch(phase)
         try:
             yield
         finally:
-            self._clock[phase] = self._clock.get(phase, 0.0) + time.perf_counter() - start
+            self._switch(outer)
+
+    def _switch(self, phase: str | None) -> str | None:
+        """Charge the time since the last switch to the phase that ends; returns that phase."""
+        now, ended = time.perf_counter(), self._phase
+        if ended is not None:
+            self._clock[ended] = self._clock.get(ended, 0.0) + now - self._since
+        self._phase, self._since = phase, now
+        return ended
+
+    def history(self) -> tuple[IterationRecord, ...]:
+        """The records; phases that were timed after the last one count as part of it."""
+        if self.records:
+            times = self.records[-1].times
+            for phase, seconds in self._clock.items():
+                times[phase] = times.get(phase, 0.0) + seconds
+            self._clock = {}
+        return tuple(self.records)
 
     def spent(self, *seconds: float) -> None:
         """Add seconds to the phases in their order, of what was timed elsewhere."""

@@ -19,7 +19,7 @@ from dynamics_backends.protocol import Array
 from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.rigid_body.model.model_data import model_from_data, model_to_data
 from trajopt.results.archive import DamagedArchive, ForeignFile, read_archive, write_archive
-from trajopt.results.records import NUMBERS, PHASES, IterationRecord
+from trajopt.results.records import NUMBERS, OTHER, PHASES, IterationRecord
 from trajopt.results.status import Status
 
 DISTRIBUTION = "urdf-trajopt"
@@ -48,7 +48,10 @@ class Solution:
 
     xs (N + 1, nx), us (N, nu), K (N, nu, ndx) feedback gains, k (N, nu) the last feed-forward step, times (N + 1,) [s]: the grid
     of the problem; ``clock`` has the times of the motion, where states tell how long phases last.
-    iterations: steps taken. history: one record per iteration. meta: JSON-like; options, solver, backend, digest.
+    iterations: steps taken. history: one record per iteration. meta: JSON-like; options, solver, backend, digest; "hessian": the
+    second derivatives in the quadratic models of the steps, by the same names for all solvers: "exact", of the Lagrangian;
+    "exact cost", of the cost alone; "mixed", Gauss and Newton's of the cost with the exact curvature of the time steps;
+    "gauss_newton", "scqp", "limited_memory".
     multipliers: by name, where the solver has them: "dynamics" (N, ndx), and (K, nr) of each constraint.
     model: the robot of the problem, if there is one; to be shown, never solved with.
     """
@@ -68,8 +71,13 @@ class Solution:
 
     @property
     def time_total(self) -> dict[str, float]:
-        """Seconds spent in each phase of the iterations."""
-        return {phase: sum(r.times.get(phase, 0.0) for r in self.history) for phase in PHASES}
+        """Seconds by phase (:data:`trajopt.results.records.PHASES`), those of meta["times_before"] included; with "other", they add
+        up to meta["solve_time"], where that is known."""
+        before = self.meta.get("times_before", {})
+        spent = {phase: before.get(phase, 0.0) + sum(r.times.get(phase, 0.0) for r in self.history) for phase in PHASES}
+        if "solve_time" in self.meta:
+            spent[OTHER] = self.meta["solve_time"] - sum(spent.values())
+        return spent
 
     @property
     def duration(self) -> float:

@@ -98,7 +98,7 @@ _Solve = struct_of(
             "iteration:l found:l began:d",
             _numbers("now", ["gradient", "violation", "plain", "error", "shifted", "mean", "squares"]),
             f"products:l {' '.join(f'step_{name}' for name in _STEP)} {_numbers('there', _VIOLATION)}",
-            "alpha:d objective_there:d size:d derivatives:d backward:d rollout:d",
+            "alpha:d objective_there:d size:d derivatives:d backward:d rollout:d since:d",
         )
     ),
 )

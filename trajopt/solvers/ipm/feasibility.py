@@ -17,6 +17,7 @@ import numpy as np
 
 from dynamics_backends.compiled.interface.libraries import address
 from dynamics_backends.protocol import Array
+from trajopt.results.records import Journal
 from trajopt.solvers.barrier_rules import KAPPA_SIGMA
 from trajopt.solvers.ipm.library import Kernels, Multipliers
 from trajopt.solvers.ipm.measure import Measures, Violation
@@ -56,10 +57,13 @@ class Restored(NamedTuple):
 
 
 class Restoration:
-    """The method above for a program."""
+    """The method above for a program. journal: times derivatives and linear algebra."""
 
-    def __init__(self, program: StageProgram, kernels: Kernels, system: NewtonSystem, measures: Measures) -> None:
+    def __init__(
+        self, program: StageProgram, kernels: Kernels, system: NewtonSystem, measures: Measures, journal: Journal
+    ) -> None:
         self.program, self.kernels, self.system, self.measures = program, kernels, system, measures
+        self.journal = journal
         self.z, self.step = program.multipliers(), system.empty_step()
 
     def run(
@@ -86,7 +90,8 @@ class Restoration:
         sizes = deque[float](maxlen=IDLE)
         while count < most:
             count += 1
-            taken, damping = self._stepped(point, other, damping)
+            with self.journal.timed("backward"):
+                taken, damping = self._stepped(point, other, damping)
             if taken is None:
                 end = LEAST_VIOLATION if self._slope(point) <= 1e2 * STATIONARY * self._norm(point) else STUCK
                 break
@@ -119,7 +124,8 @@ class Restoration:
         """One step; the objective at its end and the next damping. None: there is none."""
         value, c = self._merit(p), self._residuals(p)
         self._by_name(c)
-        self.program.second(p, 0.0, self.z)
+        with self.journal.timed("derivatives"):
+            self.program.second(p, 0.0, self.z)
         while damping <= LARGEST_DAMPING:
             step = self.system.toward_feasibility(p, self.z, self.mu, damping, self.step)
             if step is not None and np.isfinite(step.v).all():
@@ -127,7 +133,8 @@ class Restoration:
                 alpha = step.alpha
                 while alpha >= SHORTEST and slope < 0.0:
                     self.program.move(p, alpha, step.v, to)
-                    objective = self.program.first(to)
+                    with self.journal.timed("derivatives"):
+                        objective = self.program.first(to)
                     gain = (self._merit(to) - value) / (alpha * (1.0 - 0.5 * alpha) * slope)
                     if gain >= ARMIJO:
                         self._move_duals(to, step)

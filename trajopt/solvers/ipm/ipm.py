@@ -58,8 +58,8 @@ def ipm(
     """Solve a valid problem from a guess, whose states need not satisfy the dynamics.
 
     multipliers: of an earlier solution of the same structure; with a small ``barrier`` they make a warm start. kept: what earlier
-    solves of this structure have left, default what the thread has kept. Raises CompilerError without a C compiler, TypeError for
-    hessian = "exact" where a time step has no second derivatives.
+    solves of this structure have left, default what the thread has kept. Raises CompilerError without a C compiler,
+    MissingCapability for hessian = "exact" where a time step has no second derivatives.
     """
     options = options or IPMOptions()
     with (
@@ -107,7 +107,7 @@ class _Run:
         self.program, self.kernels, self.system, self.measures = program, room.kernels, room.system, room.measures
         (self.point, self.other), self.z, (self.step, self.spare) = room.points, room.z, room.steps
         self.barrier = Barrier(options.barrier, options.gradient_tolerance, options.barrier_strategy == "adaptive")
-        self.search = LineSearch(program, self.system, self.measures)
+        self.search = LineSearch(program, self.system, self.measures, self.journal)
         self.loop, self.points = room.loop(), room.points
         self.scale, self.objective, self.iteration = 1.0, float("nan"), 0
         self.restorations, self.crept, self.hopeless = 0, 0, False
@@ -135,13 +135,15 @@ class _Run:
         with self.journal.timed("derivatives"):
             self.objective = self.program.first(p)
         self._push(p, push, slacks=True)
-        self.at = self.measures.violation(p)
+        with self.journal.timed("backward"):
+            self.at = self.measures.violation(p)
         if not np.isfinite(self.objective + self.at.theta):
             self.journal.refused()
             return ends.non_finite(self.program, self.guess)
         steepest = max(float(np.abs(p.lx[1:]).max(initial=0.0)), float(np.abs(p.lu).max(initial=0.0)))
         self.scale = min(1.0, STEEPEST / steepest) if steepest > 0.0 else 1.0
-        self._start_multipliers()
+        with self.journal.timed("backward"):
+            self._start_multipliers()
         self.search.restart(self.at.theta)
         return None
 
@@ -209,7 +211,8 @@ class _Run:
         loop.pairs = list(self.search.filter.pairs)
         state.iteration = self.iteration
         loop.go_to(self.points.index(self.point))
-        loop.resume()
+        with self.journal.timed("derivatives"):
+            loop.resume()
         return verdict
 
     def _look_at(self, loop: InteriorLoop) -> None:
@@ -233,7 +236,8 @@ class _Run:
         if barrier.watch(now.error, now.mean):
             self.search.restart(self.at.theta)
         if not barrier.free:
-            now = self._lowered(now)
+            with self.journal.timed("backward"):
+                now = self._lowered(now)
         with self.journal.timed("derivatives"):
             self.program.second(p, self.scale, z)
         with self.journal.timed("backward"):
@@ -323,7 +327,7 @@ class _Run:
         """
         if crept and self.hopeless:
             return None
-        restoration = Restoration(self.program, self.kernels, self.system, self.measures)
+        restoration = Restoration(self.program, self.kernels, self.system, self.measures, self.journal)
         kept = self.point.v.copy(), self.point.xs.copy()
         if not crept:
             self.search.remember(self.at.theta, self.scale * self.objective + self.barrier.mu * self.at.barrier)
@@ -348,7 +352,9 @@ class _Run:
         self.hopeless |= found.verdict == HOPELESS or (crept and found.verdict in (LEAST_VIOLATION, STUCK))
         if crept and self.hopeless:
             self.point.v[:], self.point.xs[:] = kept
-            self.objective, self.at = self.program.first(self.point), self.measures.violation(self.point)
+            with self.journal.timed("derivatives"):
+                self.objective = self.program.first(self.point)
+            self.at = self.measures.violation(self.point)
             return None
         if found.verdict not in (BACK, HOPELESS):
             return ends.restoration(found, self.program, self.iteration, self.options, hopeless=self.hopeless)
@@ -362,7 +368,8 @@ class _Run:
         z, program, p, mu = self.z, self.program, self.point, self.barrier.mu
         for own, distance in ((z.zl, p.v - program.lower), (z.zu, program.upper - p.v)):
             np.copyto(own, np.minimum(mu / distance, LARGEST_ESTIMATE))
-        self._estimate()
+        with self.journal.timed("backward"):
+            self._estimate()
 
     # -- the end --------------------------------------------------------------------------------------------------------
     def _ended(self, now: Optimality) -> End | None:
@@ -425,8 +432,8 @@ class _Run:
             status,
             self.objective,
             self.iteration,
-            tuple(self.journal.records),
+            self.journal.history(),
             ocp.times,
             multipliers=multipliers,
-            meta={"barrier": self.barrier.mu},
+            meta={"barrier": self.barrier.mu, "hessian": self.program.hessian},
         )

@@ -15,6 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dynamics_backends.compiled.interface.libraries import address
+from trajopt.results.records import Journal
 from trajopt.solvers.ipm.library import Multipliers
 from trajopt.solvers.ipm.measure import Measures, Violation
 from trajopt.solvers.ipm.newton import NewtonSystem, Step
@@ -73,10 +74,10 @@ class Start(NamedTuple):
 
 
 class LineSearch:
-    """The filter of a barrier problem, and searches on it."""
+    """The filter of a barrier problem, and searches on it. journal: times derivatives and corrections."""
 
-    def __init__(self, program: StageProgram, system: NewtonSystem, measures: Measures) -> None:
-        self.program, self.system, self.measures = program, system, measures
+    def __init__(self, program: StageProgram, system: NewtonSystem, measures: Measures, journal: Journal) -> None:
+        self.program, self.system, self.measures, self.journal = program, system, measures, journal
         self._scale: float | None = None
         self.filter = BarrierFilter(1.0)
         self._d, self._rows = np.zeros((program.N, program.n)), np.zeros(program.rows)
@@ -107,11 +108,11 @@ class LineSearch:
         while alpha >= least or full:
             known = full and hopeful
             self.program.move(start.point, alpha, step.v, to)
-            objective = self.program.first(to) if known else self.program.values(to)
+            objective = self._first(to) if known else self.program.values(to)
             here = self.measures.violation(to)
             if self._takes(pair, here, problem.merit(objective, here), alpha * step.slope):
                 if not known:
-                    self.program.first(to)
+                    self._first(to)
                 return Accepted(alpha, step, objective, here)
             if full and here.theta >= start.at.theta:
                 corrected = self._corrected(start, to, step, spare, here, problem)
@@ -120,6 +121,11 @@ class LineSearch:
                     return corrected
             alpha, full, self._hopeful = 0.5 * alpha, False, False
         return None
+
+    def _first(self, to: Point) -> float:
+        """The objective at a point, with its first derivatives."""
+        with self.journal.timed("derivatives"):
+            return self.program.first(to)
 
     def _look_back(self) -> None:
         """Empty a filter whose pairs have shortened the last steps."""
@@ -162,14 +168,15 @@ class LineSearch:
             own = (address(to.v), address(to.g), address(self._rows), address(self._fixes))
             system.kernels.residuals(program.ref, *own)
             d, rows, fixes = alpha * d + to.d, alpha * rows + self._rows, alpha * fixes + self._fixes
-            system.vectors(p, d, rows, fixes)
-            corrected = system.solve(p, start.z, problem.tau, spare, rows)
+            with self.journal.timed("backward"):
+                system.vectors(p, d, rows, fixes)
+                corrected = system.solve(p, start.z, problem.tau, spare, rows)
             alpha = corrected.alpha
             program.move(p, alpha, corrected.v, to)
             objective = program.values(to)
             here = self.measures.violation(to)
             if self._takes(start.pair, here, problem.merit(objective, here), alpha * step.slope):
-                program.first(to)
+                self._first(to)
                 return Accepted(alpha, corrected, objective, here)
             if not here.theta <= WORTH * last:
                 return None

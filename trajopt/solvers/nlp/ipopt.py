@@ -150,7 +150,7 @@ class _Run:
             guess = Iterate(self.w0, g, np.zeros(len(g)), np.zeros(len(self.w0)))
             p = self._measured(guess, objective, np.inf)
         w, g, y, z = p.iterate
-        return NLPSolution(self.nlp, w, p.objective, g, y, z, status, self.iteration, tuple(self.journal.records))
+        return NLPSolution(self.nlp, w, p.objective, g, y, z, status, self.iteration, self.journal.history())
 
     # -- IPOPT's callbacks ----------------------------------------------------------------------------------------------
     def values(self, w: Array) -> tuple[float, Array]:
@@ -216,7 +216,10 @@ class _Run:
         rows = np.maximum(nlp.g_lower - g, g - nlp.g_upper)
         box = np.maximum(nlp.x_lower - w, w - nlp.x_upper)
         violation = max(float(rows.max(initial=0.0)), float(box.max(initial=0.0)))
-        kkt = scaled_kkt(nlp, w, objective, g, *self._derivatives_at(w), *iterate[2:])
+        with self.journal.timed("derivatives"):
+            derivatives = self._derivatives_at(w)
+        with self.journal.timed("backward"):
+            kkt = scaled_kkt(nlp, w, objective, g, *derivatives, *iterate[2:])
         return _Point(iterate, objective, violation, float(rows[: self.gaps].max(initial=0.0)), dual, kkt)
 
     def _merit(self, p: _Point) -> tuple[float, float]:

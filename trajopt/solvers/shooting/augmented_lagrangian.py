@@ -254,7 +254,9 @@ class _Solve:
             key: np.concatenate([y for name, y in own if (name, y.shape[1]) == (key, width)]) for key, width in widths
         }
         if self.records and status.code is not StatusCode.INTERRUPTED:  # of the point returned, without penalties
-            last = replace(self.records[-1], cost=cost, merit=cost, constraint_violation=self.rounds.violation)
+            last = replace(
+                self.records[-1], cost=cost, merit=cost, constraint_violation=self.rounds.violation, times={}
+            )
             try:
                 self._tell(replace(last, iterate=lambda: (np.array(solution.xs), np.array(solution.us))))
             except KeyboardInterrupt:

@@ -9,6 +9,7 @@ import numpy as np
 from dynamics_backends.protocol import Array
 from trajopt.lq.lq import Bounds, LQProblem, LQStep, Policy
 from trajopt.lq.lq_solver import LQSolver
+from trajopt.results.records import Journal
 from trajopt.solvers.options import SLQOptions
 from trajopt.stage.evaluation import Candidates, Direction, Evaluator, Expansion, Shooting
 
@@ -136,29 +137,43 @@ def second_order(iterate: Iterate, step: Step, defects: Array, lq_solver: LQSolv
     return step._replace(linear=LQStep(step.linear.dx + extra.dx, step.linear.du + extra.du))
 
 
-def rolled_out(xs: Array, us: Array, nodes: Shooting, evaluator: Evaluator, lq_solver: LQSolver) -> tuple[Array, Array]:
+def rolled_out(
+    xs: Array, us: Array, nodes: Shooting, evaluator: Evaluator, lq_solver: LQSolver, journal: Journal
+) -> tuple[Array, Array]:
     """A guess with the parts between nodes rolled out, held by feedback where it falls and that costs less.
 
-    `shooting_start` of iteration.h is the twin.
+    journal: times derivatives and sweeps. `shooting_start` of iteration.h is the twin.
     """
     N, nu = us.shape
     ndx = evaluator.manifold.ndx
     still = Direction(np.zeros((N + 1, ndx)), np.zeros((N, nu)), np.zeros((N, nu, ndx)), np.zeros((N, ndx)))
     first = evaluator.rollout(xs, us, still, np.zeros(1), nodes)
     follows = len(nodes.nodes) < N  # where every knot is a node, no state follows from another
-    if follows and not first.cost[0] <= FALLEN * max(1.0, abs(float(evaluator.expand(xs, us).cost))):
-        held = held_rollout(xs, us, nodes, evaluator, lq_solver)
+    if not follows:
+        return first.xs[0], first.us[0]
+    with journal.timed("derivatives"):
+        expansion = evaluator.expand(xs, us)
+    if not first.cost[0] <= FALLEN * max(1.0, abs(float(expansion.cost))):
+        held = held_rollout(xs, us, expansion.lq, nodes, evaluator, lq_solver, journal)
         first = held if held is not None and not first.cost[0] <= held.cost[0] else first
     return first.xs[0], first.us[0]
 
 
-def held_rollout(xs: Array, us: Array, nodes: Shooting, evaluator: Evaluator, lq_solver: LQSolver) -> Candidates | None:
+def held_rollout(
+    xs: Array,
+    us: Array,
+    lq: LQProblem,
+    nodes: Shooting,
+    evaluator: Evaluator,
+    lq_solver: LQSolver,
+    journal: Journal,
+) -> Candidates | None:
     """A guess rolled out under the policy of its LQ problem, or under its gains alone, whichever costs less; None where neither is
     finite."""
-    lq = evaluator.expand(xs, us).lq
     if not lq_solver.is_finite(lq):
         return None
-    policy = lq_solver.solve_riccati(lq, HOLDING)
+    with journal.timed("backward"):
+        policy = lq_solver.solve_riccati(lq, HOLDING)
     if policy.failed_at is not None:
         return None
     tried = [

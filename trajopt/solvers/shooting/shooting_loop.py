@@ -84,7 +84,7 @@ class ShootingLoop:
         self.slow = switch >= 1.0
         self.journal = Journal(callback)
         self.shooting = Shooting.every(options.shooting, ocp.horizon, options.gaps)
-        self.search = StepSearch(evaluator, self.lq_solver, options, self.shooting)
+        self.search = StepSearch(evaluator, self.lq_solver, options, self.shooting, self.journal)
         self.regularization = Regularization.of(options)
         self.merit = Merit(options.penalty)
         self.at_once: CompiledIteration | None = None
@@ -149,7 +149,9 @@ class ShootingLoop:
         if self.ocp.control_bounds is not None:
             us = np.clip(us, *self.ocp.control_bounds)
         with self.journal.timed("rollout"):
-            xs, us = rolled_out(xs, us, Shooting(self.shooting.nodes, "linear"), self.evaluator, self.lq_solver)
+            xs, us = rolled_out(
+                xs, us, Shooting(self.shooting.nodes, "linear"), self.evaluator, self.lq_solver, self.journal
+            )
         return self._expanded(xs, us, self.preferred.evaluator) or self._non_finite(xs, us)
 
     def _non_finite(self, xs: Array, us: Array) -> Status:
@@ -280,7 +282,8 @@ class ShootingLoop:
             with self.journal.timed("rollout"):
                 tried = self.search.tried(at, step, POLISHING)
             expanded = partial(self._expanded, evaluator=model.evaluator)
-            search, new = self.search.polish(at, step, self.merit, tried, expanded, self._measure)
+            with self.journal.timed("backward"):
+                search, new = self.search.polish(at, step, self.merit, tried, expanded, self._measure)
         return Attempt(model, mu, step, search, polished, new, self.merit, self.regularization)
 
     def _direction(self, at: Iterate, model: Model, definite: bool = False) -> Step | Status:
@@ -294,7 +297,8 @@ class ShootingLoop:
             with self.journal.timed("backward"):
                 policy, linear, D2 = self._lq_solution(at, problem)
             if policy.failed_at is None:
-                return self.search.bent(at, step_of(at, policy, linear, D2, self.lq_solver), problem.lq)
+                with self.journal.timed("backward"):
+                    return self.search.bent(at, step_of(at, policy, linear, D2, self.lq_solver), problem.lq)
             if self.regularization.saturated or model.modifies:
                 return verdicts.not_positive_definite(policy.failed_at, self.options)
             self.regularization = self.regularization.raised()
@@ -381,7 +385,8 @@ class ShootingLoop:
     def _kkt(self, at: Iterate) -> float:
         """The scaled measure of optimality under the gains of the last policy."""
         calls = self.at_once
-        return self._measure(at, self.policy) if calls is None else calls.kkt(calls.slot_of(at))
+        with self.journal.timed("backward"):
+            return self._measure(at, self.policy) if calls is None else calls.kkt(calls.slot_of(at))
 
     def _measure(self, at: Iterate, policy: Policy | None) -> float:
         K = None if policy is None else policy.K
@@ -394,6 +399,7 @@ class ShootingLoop:
             K, k = np.zeros((N, nu, self.ocp.manifold.ndx)), np.zeros((N, nu))
         else:
             xs, us, cost = self.iterate.xs, self.iterate.us, self.iterate.cost
-            K, k, *_ = self._final_policy(self.iterate)
+            with self.journal.timed("backward"):
+                K, k, *_ = self._final_policy(self.iterate)
         xs, us, K, k = map(np.array, (xs, us, K, k))
-        return Solution(xs, us, K, k, status, cost, self.iteration, tuple(self.journal.records), self.ocp.times)
+        return Solution(xs, us, K, k, status, cost, self.iteration, self.journal.history(), self.ocp.times)

@@ -28,6 +28,7 @@ lets none of these pass, the step restores feasibility: the violation alone coun
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 import numpy as np
 
@@ -122,9 +123,11 @@ class SQPLoop:
         nlp, w = self.nlp.recentered(np.clip(w, self.nlp.x_lower, self.nlp.x_upper))
         self.qps.given = multipliers
         y, z = multipliers or (np.zeros_like(nlp.g_lower), np.zeros_like(w))
-        start = trial(nlp, w)
+        with self.journal.timed("rollout"):
+            start = trial(nlp, w)
         self.progress.objective_size = max(1.0, abs(start.f))
-        at = iterate_at(nlp, start, y, z, self.options) if start.finite else None
+        with self.journal.timed("derivatives"):
+            at = iterate_at(nlp, start, y, z, self.options) if start.finite else None
         if at is None:
             return verdicts.non_finite(nlp, w, start.f, start.g)
         while True:
@@ -243,10 +246,21 @@ class SQPLoop:
         damping, solvers = self.damping, self.qps.solvers
         if self.options.hessian != "exact" and not solvers[0].is_convex(qp):
             floor = max(floor, SEMIDEFINITE_SHIFT * max(1.0, float(np.abs(qp.H.data).max(initial=0.0))))
-        other = semidefinite_at(at, self.options, damping.scale)
+        other = self._timed(semidefinite_at(at, self.options, damping.scale))
         convex = convexified(qp, *guess, solvers, damping.delta, floor, other, damping.share)
         damping.note(convex, floor)
         return convex
+
+    def _timed(self, hessian: Callable[[], Hessian] | None) -> Callable[[], Hessian] | None:
+        """The function, its time counted as that of derivatives."""
+        if hessian is None:
+            return None
+
+        def timed() -> Hessian:
+            with self.journal.timed("derivatives"):
+                return hessian()
+
+        return timed
 
     def _step(self, at: Iterate, convex: Convexified, floor: float) -> Step | Status:
         """The solution of the QP, elastic where its rows contradict each other."""
@@ -283,7 +297,8 @@ class SQPLoop:
 
     def _feasibility_step(self, at: Iterate, floor: float) -> Step | None:
         """A step that reduces the violation whatever becomes of the objective; the multipliers of the program stay."""
-        H = hessian_at(at._replace(y=self.contradictions.toward), self.options, 0.0)
+        with self.journal.timed("derivatives"):
+            H = hessian_at(at._replace(y=self.contradictions.toward), self.options, 0.0)
         qp = qp_about(at, H)
         found = feasibility_step(qp, floor, self.qps.lq_solver)
         if found is None:
@@ -296,7 +311,8 @@ class SQPLoop:
         nlp, w = new.nlp.recentered(new.w)
         if nlp is new.nlp:
             return new
-        moved = iterate_at(nlp, Trial(w, new.f, new.g, new.theta), new.y, new.z, self.options)
+        with self.journal.timed("derivatives"):
+            moved = iterate_at(nlp, Trial(w, new.f, new.g, new.theta), new.y, new.z, self.options)
         return new if moved is None else moved
 
     def _stuck(self, at: Iterate, step: Step, taken: Taken, promise: float) -> Status:
@@ -354,7 +370,7 @@ class SQPLoop:
 
     def _solution(self, status: Status, w: Array) -> NLPSolution:
         """The best iterate; w: the guess, where there is none."""
-        records, at = tuple(self.journal.records), self.progress.best
+        records, at = self.journal.history(), self.progress.best
         if at is None:
             m, n = len(self.nlp.g_lower), len(w)
             nothing = np.full(m, np.nan), np.zeros(m), np.zeros(n)

@@ -12,6 +12,7 @@ from dynamics_backends.compiled.interface.libraries import CompilerError
 from dynamics_backends.registry import make_backend
 from dynamics_backends.systems.bodies.free_body import FreeBody
 from trajopt import OCP, StatusCode, bounded, control_cost, state_bounds, state_cost
+from trajopt.results.records import Journal
 from trajopt.solvers.ipm import compiled_ipm
 from trajopt.solvers.ipm.feasibility import BACK, Restoration
 from trajopt.solvers.ipm.measure import Measures
@@ -222,7 +223,7 @@ def test_a_small_violation_is_restored_without_a_way_to_the_middle_of_the_bounds
     program.first(p)
     at = measures.violation(p)
     assert 5e-5 < at.largest < 2e-4
-    restoration = Restoration(program, kernels, NewtonSystem(program, kernels), measures)
+    restoration = Restoration(program, kernels, NewtonSystem(program, kernels), measures, Journal())
     found = restoration.run(p, Point(program), program.multipliers(), at, 1e-7, Filter(1.0), 1.0, 50, lambda: False)
     assert found.verdict == BACK and found.iterations <= 3 and found.at.largest < 0.9 * at.largest
     assert np.abs(found.point.us - us).max() < 0.01

@@ -40,7 +40,7 @@ EXPORT long interior_begin(solve_t *o, interior_t *w, const member_t *m)
     ipm_structure *s = &w->structure;
     memset(o, 0, sizeof *o);
     o->w = w, o->m = m, o->point = w->places, o->other = w->places + 1, o->mu = w->barrier, o->most = HUGE_VAL, o->began = began;
-    o->is_free = w->adaptive, o->hopeful = 1, o->scale = 1.0;
+    o->is_free = w->adaptive, o->hopeful = 1, o->scale = 1.0, o->since = began;
     s->lower = m->lower, s->upper = m->upper, s->target = m->target, s->at = m->at;
     w->system->structure = s;
     w->system->shift = w->system->last_shift = 0.0, w->system->reflected = 0;
@@ -54,7 +54,7 @@ EXPORT long interior_begin(solve_t *o, interior_t *w, const member_t *m)
     o->objective = find_first(PROBLEM(o), o->point);
     ipm_push(s, o->point->own.g, push, push, v);
     o->at = violation_at(o, o->point);
-    o->seconds[DERIVATIVES] = now() - began;
+    lap(o, DERIVATIVES);
     if (!(fabs(o->objective + o->at.theta) < HUGE_VAL)) return NOT_FINITE;
     const double steepest = largest(o->point->own.lu, s->N * M_, largest(o->point->own.lx + N_, s->N * N_, 0.0));
     o->scale = steepest > 0.0 ? fmin(1.0, STEEPEST / steepest) : 1.0;
@@ -124,26 +124,28 @@ static int creeps(solve_t *o)
    iteration. */
 EXPORT long interior_iterate(solve_t *o)
 {
-    double began = now();
     memset(o->seconds, 0, sizeof o->seconds);
+    o->since = now();
     if (o->found) take(o);
     o->now_ = optimality(o);
     const long end = ended(o);
-    if (end != GO_ON) return end;
+    if (end != GO_ON) {
+        lap(o, BACKWARD);
+        return end;
+    }
     watch(o, o->now_);
     while (!o->is_free && o->now_.shifted <= KAPPA_EPS * o->mu && lowered(o) < o->mu) {
         o->mu = lowered(o);
         restart(o);
         o->now_ = optimality(o);
     }
-    const double measured = now();
+    lap(o, BACKWARD);
     find_second(PROBLEM(o), o->scale, &o->w->z, o->point);
-    const double curved = now();
+    lap(o, DERIVATIVES);
     o->found = find_direction(o, o->now_, &o->step);
-    const double directed = now();
+    lap(o, BACKWARD);
     o->found = o->found && search(o, &o->step, &o->alpha, &o->objective_there, &o->there);
-    o->seconds[DERIVATIVES] = curved - measured, o->seconds[BACKWARD] = (measured - began) + (directed - curved);
-    o->seconds[ROLLOUT] = now() - directed;
+    lap(o, ROLLOUT);
     o->iteration++;
     if (!o->found) return o->now_.error <= ACCEPTABLE ? PRECISION : NO_STEP;
     if (creeps(o)) return CREEPS;

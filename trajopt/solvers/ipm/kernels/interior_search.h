@@ -50,6 +50,15 @@ static direction_t solved(const interior_t *w, const ipm_step *step)
     return (direction_t){step, w->system->alpha, w->system->alpha_z, w->system->slope};
 }
 
+/* The objective at the trial point, with first derivatives. */
+static double find_first_there(solve_t *o)
+{
+    lap(o, ROLLOUT);
+    const double objective = find_first(PROBLEM(o), o->other);
+    lap(o, DERIVATIVES);
+    return objective;
+}
+
 /* Second-order corrections of a full step whose end, of violation *here, is in o->other; 1: one is taken, as *step, *alpha, *objective, *here. */
 static int corrected(solve_t *o, direction_t *step, double *alpha, double *objective, violation_t *here, double phi, double tau)
 {
@@ -68,8 +77,10 @@ static int corrected(solve_t *o, direction_t *step, double *alpha, double *objec
         for (long j = 0; j < s->N * N_; j++) w->d[j] = length * w->d[j] + o->other->own.d[j];
         for (long j = 0; j < s->rows; j++) w->rows[j] = length * w->rows[j] + w->new_rows[j];
         for (long j = 0; j < s->fixes; j++) w->fixes[j] = length * w->fixes[j] + w->new_fixes[j];
+        lap(o, ROLLOUT);
         ipm_vectors(w->system, &start, w->d, w->rows, w->fixes);
         ipm_solve(w->system, &start, &w->z, w->rows, tau, w->steps[1]);
+        lap(o, BACKWARD);
         const direction_t other = solved(w, w->steps[1]);
         length = other.alpha;
         move(o, length, other.own->v);
@@ -77,7 +88,7 @@ static int corrected(solve_t *o, direction_t *step, double *alpha, double *objec
         at = violation_at(o, o->other);
         if (takes(o, o->at.theta, phi, at.theta, merit(o, value, at), length * slope)) {
             *step = other, *alpha = length, *objective = value, *here = at;
-            find_first(PROBLEM(o), o->other);
+            find_first_there(o);
             return 1;
         }
         if (!(at.theta <= WORTH * last)) return 0;
@@ -104,10 +115,10 @@ static int search(solve_t *o, direction_t *step, double *alpha, double *objectiv
     for (*alpha = step->alpha; *alpha >= least || full; *alpha *= 0.5, full = 0, o->hopeful = 0) {
         const int known = full && hopeful;
         move(o, *alpha, step->own->v);
-        *objective = known ? find_first(PROBLEM(o), o->other) : find_values(PROBLEM(o), o->other);
+        *objective = known ? find_first_there(o) : find_values(PROBLEM(o), o->other);
         *here = violation_at(o, o->other);
         if (takes(o, o->at.theta, phi, here->theta, merit(o, *objective, *here), *alpha * step->slope)) {
-            if (!known) find_first(PROBLEM(o), o->other);
+            if (!known) find_first_there(o);
             return 1;
         }
         if (full && here->theta >= o->at.theta && corrected(o, step, alpha, objective, here, phi, tau)) return o->hopeful = 0, 1;

@@ -55,7 +55,7 @@ typedef struct {
 
 /* A solve: where it is, its barrier parameter and how that moves, its filter, whether steps by reflected Hessians lead on slowly; and
    the step that was found from there, which the next iteration takes first: its end, in `other`, and its length and size.
-   now_: of the iterate; seconds of the last iteration. */
+   now_: of the iterate; seconds of the last iteration by phase; since: when the last phase ended. */
 typedef struct {
     interior_t *w;
     const member_t *m;
@@ -67,7 +67,7 @@ typedef struct {
     optimality_t now_;
     direction_t step;
     violation_t there;
-    double alpha, objective_there, size, seconds[3];
+    double alpha, objective_there, size, seconds[3], since;
 } solve_t;
 
 /* What evaluations ask for. */
@@ -78,6 +78,13 @@ static double now(void)
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* Charge the time since the last phase ended to a phase. */
+static void lap(solve_t *o, int phase)
+{
+    const double at = now();
+    o->seconds[phase] += at - o->since, o->since = at;
 }
 
 /* -- measures ---------------------------------------------------------------------------------------------------------------------- */

@@ -58,7 +58,10 @@ static void hold(shooting_t *s, const iterate_t *e, double cost)
     enum { OPEN, GAINS, POLICY } best = OPEN;
     const long gains = s->N * s->sweeps.m * s->sweeps.n, controls = s->N * s->sweeps.m;
     const lq_problem lq = lq_of(e, s->N);
-    if (s->sweeps.finite(&lq) && s->sweeps.riccati(&lq, NULL, 0.0, HOLDING, NULL, &s->policy) < 0) {
+    const double began = now();
+    const int swept = s->sweeps.finite(&lq) && s->sweeps.riccati(&lq, NULL, 0.0, HOLDING, NULL, &s->policy) < 0;
+    s->record.seconds[BACKWARD] += now() - began;
+    if (swept) {
         const double held = roll_guess(s, e);
         if (fabs(held) < HUGE_VAL && !(cost <= held)) best = GAINS, cost = held;
         copy(s->step.du, s->policy.k, controls);
@@ -85,7 +88,9 @@ EXPORT int shooting_start(shooting_t *s)
     for (long i = 0; s->lower && i < N * m; i++) e->us[i] = clipped(e->us[i], s->lower[i], s->upper[i]);
     const double cost = roll_guess(s, e);
     if (s->nodes < N) { /* where every knot is a node, no state follows from another */
+        const double began = now();
         expand(s, e);
+        s->record.seconds[DERIVATIVES] += now() - began;
         if (!(cost <= FALLEN * fmax(1.0, fabs(e->cost)))) hold(s, e, cost);
     }
     copy(e->xs, s->X, (N + 1) * s->nx);

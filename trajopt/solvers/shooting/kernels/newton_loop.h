@@ -117,7 +117,10 @@ static int newton_first_gains(newton_t *o)
             continue;
         }
         const lq_problem lq = newton_part(o, 0.0, delta);
-        if (o->sweeps.riccati(&lq, NULL, 0.0, 0.0, NULL, &policy) < 0 && all_finite(o->last->K, gains)) return 1;
+        const double began = now();
+        const int convex = o->sweeps.riccati(&lq, NULL, 0.0, 0.0, NULL, &policy) < 0 && all_finite(o->last->K, gains);
+        o->record.seconds[BACKWARD] += now() - began;
+        if (convex) return 1;
     }
     memset(o->last->K, 0, sizeof(double) * gains), memset(o->last->k, 0, sizeof(double) * steps);
     if (o->abreast) newton_attempt(o, o->at, 0, 0.0, o->last->K);

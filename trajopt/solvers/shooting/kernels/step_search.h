@@ -150,6 +150,7 @@ static int look_at(const shooting_t *s, const iterate_t *at, model_t step, long 
 static void correct(shooting_t *s, iterate_t *at, lq_step current)
 {
     recall(s, at);
+    const double began = now();
     const long n = s->sweeps.n, m = s->sweeps.m;
     lq_problem lq = lq_of(at, s->N);
     lq_policy feedback = s->policy;
@@ -166,6 +167,7 @@ static void correct(shooting_t *s, iterate_t *at, lq_step current)
     s->sweeps.rollout(&lq, s->lower ? &limits : NULL, &feedback, s->extra.dx, s->extra.du, change);
     for (long i = 0; i < (s->N + 1) * n; i++) current.dx[i] += s->extra.dx[i];
     for (long i = 0; i < s->N * m; i++) current.du[i] += s->extra.du[i];
+    s->record.seconds[BACKWARD] += now() - began;
 }
 
 /* A full step, or longer ones in its direction, with the lowest merit: see _stretched of globalization.py. */
@@ -243,7 +245,8 @@ static found_t polish(shooting_t *s, iterate_t *at, model_t step)
         iterate_t *e = s->slots + s->fresh;
         found = (found_t){0, i, alpha, expected, -HUGE_VAL};
         if (!take(s, i, s->state.mu)) continue;
-        const double measure = kkt(s, e), slopes = step.D1 + slope(s, e, at->d, 1.0 - alpha);
+        const double began = now(), measure = kkt(s, e), slopes = step.D1 + slope(s, e, at->d, 1.0 - alpha);
+        s->record.seconds[BACKWARD] += now() - began;
         found.actual = -0.5 * alpha * slopes + s->state.penalty * alpha * at->gap;
         const int sufficient = found.actual >= o->accept_ratio * expected && o->accept_ratio * expected > 0.0;
         const int closed = e->defect <= fmax(at->defect, o->defect_tolerance);

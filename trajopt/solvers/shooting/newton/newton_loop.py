@@ -309,7 +309,8 @@ class NewtonLoop:
 
     def _at_rounding(self, at: Point, lq: LQProblem, policy: Policy) -> bool:
         """Whether a step promises no more than rounding."""
-        _, (slope, _) = self.lq_solver.forward(lq, policy)
+        with self.journal.timed("backward"):
+            _, (slope, _) = self.lq_solver.forward(lq, policy)
         return abs(slope) <= AT_ROUNDING * abs(self._phi(at.cost, at.us)) and at.defect <= self.options.defect_tolerance
 
     def _restore(self, at: Point) -> End | None:
@@ -333,7 +334,8 @@ class NewtonLoop:
         self.iteration += 1
         if self.barrier is not None:
             self.barrier.z = self.barrier.mu / self.barrier.slacks(us)
-        self.point = self._measured(tried.xs[0], us, e)
+        with self.journal.timed("backward"):
+            self.point = self._measured(tried.xs[0], us, e)
         self.filter = Filter(max(1.0, self.point.theta), largest=WIDE)
         return None
 
@@ -343,11 +345,14 @@ class NewtonLoop:
         K = np.where(held[:, :, None], 0.0, 0.0 if self.policy is None else self.policy.K)
         self.policy = None if self.policy is None else self.policy._replace(K=K)
         still = Direction(np.zeros_like(at.expansion.lq.q), np.zeros_like(us), K, at.expansion.lq.d)
-        tried = self.evaluator.rollout(at.xs, us, still, np.zeros(1), Shooting((), "linear"))
+        with self.journal.timed("rollout"):
+            tried = self.evaluator.rollout(at.xs, us, still, np.zeros(1), Shooting((), "linear"))
         if not abs(tried.cost[0] - at.cost) <= SOLVED * abs(at.cost):
             return at
-        e = self.model.expanded(tried.xs[0], tried.us[0])
-        new = self._measured(tried.xs[0], tried.us[0], e) if self._finite(e) else at
+        with self.journal.timed("derivatives"):
+            e = self.model.expanded(tried.xs[0], tried.us[0])
+        with self.journal.timed("backward"):
+            new = self._measured(tried.xs[0], tried.us[0], e) if self._finite(e) else at
         return new if new.kkt <= max(SOLVED, at.kkt) else at
 
     def _no_progress(self, at: Point) -> End:
@@ -390,7 +395,7 @@ class NewtonLoop:
             if self.barrier is not None:
                 held = self.barrier.snapped(us)[1]
                 K, k = np.where(held[:, :, None], 0.0, K), np.where(held, 0.0, k)
-        return Solution(xs, us, K, k, status, cost, self.iteration, tuple(self.journal.records), self.ocp.times)
+        return Solution(xs, us, K, k, status, cost, self.iteration, self.journal.history(), self.ocp.times)
 
 
 def _relative(at: Point) -> float:

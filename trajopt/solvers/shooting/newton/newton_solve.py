@@ -105,7 +105,7 @@ class _Calls:
         finally:
             self.calls.close()
         xs, us, cost = (self.xs, self.us, float(self.result["cost"][0])) if begun else (*guess, float("nan"))
-        records = tuple(self.journal.records)
+        records = self.journal.history()
         return Solution(xs, us, self.K, self.k, status, cost, self.iteration, records, self.ocp.times)
 
     def _iterated(self) -> Status:

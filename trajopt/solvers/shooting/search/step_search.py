@@ -10,6 +10,7 @@ import numpy as np
 from dynamics_backends.protocol import Array
 from trajopt.lq.lq import Bounds, LQProblem, LQStep, Policy
 from trajopt.lq.lq_solver import LQSolver
+from trajopt.results.records import Journal
 from trajopt.results.status import Status
 from trajopt.solvers.options import DDPOptions, SLQOptions
 from trajopt.solvers.shooting.ddp_model import Model
@@ -96,10 +97,18 @@ def beaten(search: SearchResult, merit: Merit, by: Attempt | Status | None) -> b
 
 
 class StepSearch:
-    """Searches of one solve; shooting: the nodes, and how their gaps close."""
+    """Searches of one solve; shooting: the nodes, and how their gaps close; journal: times corrections and bends."""
 
-    def __init__(self, evaluator: Evaluator, lq_solver: LQSolver, options: SLQOptions, shooting: Shooting) -> None:
+    def __init__(
+        self,
+        evaluator: Evaluator,
+        lq_solver: LQSolver,
+        options: SLQOptions,
+        shooting: Shooting,
+        journal: Journal,
+    ) -> None:
         self.evaluator, self.lq_solver, self.options, self.shooting = evaluator, lq_solver, options, shooting
+        self.journal = journal
 
     @property
     def curved(self) -> bool:
@@ -128,7 +137,8 @@ class StepSearch:
 
         def corrected(last: Candidates) -> Candidates:
             nonlocal current
-            current = second_order(at, current, last.defects[0], self.lq_solver, bounds)
+            with self.journal.timed("backward"):
+                current = second_order(at, current, last.defects[0], self.lq_solver, bounds)
             return self.tried(at, current, np.ones(1))
 
         may_correct = self.shooting.gaps == "linear" and len(self.shooting.nodes) > 0

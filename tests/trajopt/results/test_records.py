@@ -1,0 +1,82 @@
+"""The history of a solve: phases are charged with what they name, in every solver."""
+
+import time
+from collections import Counter
+
+import numpy as np
+import pytest
+from batch_cases import swing
+from shooting_cases import pendulum_swing_up
+
+import trajopt as to
+from trajopt.results.records import PHASES, Journal
+
+GAINS_BEHIND = ("ipm", "sqp", "dms")
+"""Solvers whose feedback gains are found once the iterations have ended, by one more linearization."""
+ZERO = dict.fromkeys(
+    ("cost", "merit", "stop", "gradient", "regularization", "step_norm", "defect", "constraint_violation"), 0.0
+)
+ZERO |= dict.fromkeys(("expected_decrease", "actual_decrease", "step_length"), 0.0)
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """A clock that the test moves."""
+    now = Counter()
+    monkeypatch.setattr(time, "perf_counter", lambda: float(now["seconds"]))
+    return now
+
+
+def test_a_phase_inside_of_another_one_suspends_it(clock):
+    journal = Journal()
+    with journal.timed("rollout"):
+        clock["seconds"] += 1
+        with journal.timed("derivatives"):
+            clock["seconds"] += 10
+        clock["seconds"] += 100
+    clock["seconds"] += 1000
+    journal.add(iteration=0, **ZERO)
+    with journal.timed("backward"):
+        clock["seconds"] += 10000
+    (record,) = journal.history()
+    assert record.times == {"rollout": 101.0, "derivatives": 10.0, "backward": 10000.0}
+
+
+@pytest.mark.numpy
+@pytest.mark.parametrize("constrained", [False, True])
+@pytest.mark.parametrize("solver", ["slq", "ilqr", "fddp", "ddp", "sqp", "dms", "ipm"])
+def test_phases_are_charged_with_what_they_name(solver, constrained, clock, monkeypatch):
+    """One second passes in each linearization of time steps, and one in each simulation; nothing else takes time."""
+    if solver == "dms":
+        pytest.importorskip("cyipopt")
+    calls = Counter()
+
+    def counted(name):
+        call = getattr(to.SampledSystem, name)
+
+        def timed(*arguments, **named):
+            clock["seconds"] += 1
+            calls[name] += 1
+            return call(*arguments, **named)
+
+        monkeypatch.setattr(to.SampledSystem, name, timed)
+
+    counted("linearize")
+    counted("step")
+    ocp = swing(constrained=True) if constrained else pendulum_swing_up(20, limit=8.0)
+    found = to.solve(ocp, solver=solver, options={"max_iterations": 60}, check=False)
+    spent, gains = found.time_total, solver in GAINS_BEHIND
+    assert found.iterations > 2
+    assert spent["derivatives"] == calls["linearize"] - gains
+    assert spent["rollout"] == calls["step"]
+    assert (spent["backward"], spent["other"]) == (0.0, float(gains))
+    assert sum(spent.values()) == found.meta["solve_time"]
+
+
+@pytest.mark.needs_compiler
+@pytest.mark.parametrize("solver", ["slq", "ddp", "ipm"])
+def test_phases_of_compiled_solves_add_up(solver):
+    found = to.solve(pendulum_swing_up(20, limit=8.0), solver=solver, options={"max_iterations": 8})
+    spent = found.time_total
+    assert list(spent) == [*PHASES, "other"] and all(spent[phase] > 0.0 for phase in spent)
+    np.testing.assert_allclose(sum(spent.values()), found.meta["solve_time"])
