@@ -208,6 +208,13 @@ class Contraction(NamedTuple):
     uu: Matrix
 
 
+class MissingCapability(TypeError, ValueError):
+    """A map, or a time step, lacks what was asked of it; the message names the remedy.
+
+    Code that has a choice checks beforehand: a protocol (:class:`HasPartials`), or the attribute that is None without it.
+    """
+
+
 @runtime_checkable
 class HasPartials(Protocol):
     """A map that writes out its own partial derivatives, generic in the scalar; asked for by the method ``analytic``."""

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from functools import lru_cache, partial
 from typing import Any
 
-from dynamics_backends.methods.analytic import Analytic
+from dynamics_backends.methods.analytic import Analytic, without_partials
 from dynamics_backends.methods.base import Method
 from dynamics_backends.methods.complex_step import ComplexStep
 from dynamics_backends.methods.finite_difference import CentralDifference, FiniteDifference
@@ -85,9 +85,8 @@ def make_backend(map: Map, method: str = "analytic", *, engine: str | None = Non
     """The backend ``method`` for a map; ``options`` go to the method (for example ``step`` of the finite differences).
 
     ``engine``: compiled, numpy, or auto (the default) for the first of them that this machine can run. Raises UnknownName for a
-    name that is not known, with the nearest known one; TypeError where the map lacks what the method needs; later, at the first
-    evaluation by compiled code, CompilerError without a C compiler and TraceError for a function that cannot be
-    traced.
+    name that is not known, with the nearest known one; MissingCapability where the map lacks what the method needs; later, at
+    the first evaluation by compiled code, CompilerError without a C compiler and TraceError for a function that cannot be traced.
 
     >>> import trajopt as to
     >>> to.make_backend(to.FreeBody(to.chain(3)), "forward_ad").name
@@ -105,6 +104,12 @@ def make_backend(map: Map, method: str = "analytic", *, engine: str | None = Non
     backend = METHODS[method](map, resolved, **options)
     backend.engine, backend.options = resolved, options
     return backend
+
+
+def missing_capability(map: Map, method: str) -> str | None:
+    """The reason why a method cannot differentiate a map, None if it can; that a function cannot be traced shows later
+    (TraceError)."""
+    return without_partials(map) if method == "analytic" and not isinstance(map, HasPartials) else None
 
 
 def same_method(backend: DynamicsBackend, map: Map) -> DynamicsBackend:

@@ -14,7 +14,7 @@ from typing import Any
 
 from dynamics_backends import scalar as sm
 from dynamics_backends.manifold import Manifold
-from dynamics_backends.protocol import Contraction, DampsImplicitly, NeedsScheme, Partials
+from dynamics_backends.protocol import Contraction, DampsImplicitly, MissingCapability, NeedsScheme, Partials
 from dynamics_backends.scalar import Rows, Scalar
 from dynamics_backends.stretched_map import StretchedMap, WithStep
 
@@ -31,11 +31,11 @@ def time_scaled(
 
     names: of the durations [s], which stand last in the state. phase: which of them is that of this system. nominal: T0 [s].
     semi_implicit: for time steps of semi-implicit Euler, which are steps of the scheme ``euler`` along the result. Joint damping is
-    implicit in time steps, as it is in those of the system. Raises TypeError for a system that makes whole time steps of its
-    own, ValueError for a phase without a name or semi-implicit steps of a system whose state is not (q, v).
+    implicit in time steps, as it is in those of the system. Raises MissingCapability for a system that makes whole time steps of
+    its own, ValueError for a phase without a name or semi-implicit steps of a system whose state is not (q, v).
     """
     if isinstance(system, NeedsScheme):
-        raise TypeError(
+        raise MissingCapability(
             f"{type(system).__name__} makes whole time steps of a length that is given; for a free duration take contacts by a "
             "smooth law, or rigid ones"
         )

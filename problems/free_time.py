@@ -60,7 +60,7 @@ def freed(task: Task, settings: TimeSettings) -> Task:
         )
     try:
         free = free_time(task.ocp, settings.durations, settings.time_weight)
-    except (TypeError, ValueError) as error:
+    except ValueError as error:
         raise ValueError(f"problem.time: {error}") from error
     easier = tuple(free_time(ocp, settings.durations, settings.time_weight).ocp for ocp in task.easier)
     nx, nu = task.ocp.manifold.nx, task.ocp.nu

@@ -14,22 +14,20 @@ from dynamics_backends.protocol import (
     Jacobians,
     Map,
     Matrix,
+    MissingCapability,
     Parameters,
     Partials,
 )
 
 
 class Analytic(Method):
-    """First derivatives that the map supplies itself; raises TypeError for a map that does not."""
+    """First derivatives that the map supplies itself; raises MissingCapability for a map that does not."""
 
     name = "analytic"
 
     def __init__(self, map: Map) -> None:
         if not isinstance(map, HasPartials):
-            raise TypeError(
-                f"{type(map).__name__} has no analytic derivatives; choose backend = 'forward_ad' or 'complex_step', which need "
-                "nothing but its source"
-            )
+            raise MissingCapability(without_partials(map))
         super().__init__(map)
         self._own = map
 
@@ -53,7 +51,9 @@ class AnalyticSecondOrder(Analytic):
     def __init__(self, map: Map) -> None:
         super().__init__(map)
         if not isinstance(map, HasContraction):
-            raise TypeError(f"{type(map).__name__} has no analytic second derivatives; choose backend = 'forward_ad'")
+            raise MissingCapability(
+                f"{type(map).__name__} has no analytic second derivatives; choose backend = 'forward_ad'"
+            )
         self._contracted = map.contracted
 
     def hessian_contraction(
@@ -67,6 +67,14 @@ class AnalyticSecondOrder(Analytic):
             batch_first(xx, ndx, ndx, b.size), batch_first(ux, nu, ndx, b.size), batch_first(uu, nu, nu, b.size)
         )
         return self._batch_first(first, b.size), second
+
+
+def without_partials(map: Map) -> str:
+    """The sentence for a map that has no partial derivatives of its own, with the remedy."""
+    return (
+        f"{type(map).__name__} has no analytic derivatives; choose backend = 'forward_ad' or 'complex_step', which need "
+        "nothing but its source"
+    )
 
 
 def batch_first(M: Matrix, rows: int, columns: int, size: int) -> Array:

@@ -10,7 +10,7 @@ On large robots not everything is compared with everything (:class:`Extent`); ea
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -28,7 +28,7 @@ from dynamics_backends.protocol import (
     Parameters,
     SecondOrderBackend,
 )
-from dynamics_backends.registry import backend_names, make_backend
+from dynamics_backends.registry import backend_names, make_backend, missing_capability
 from dynamics_backends.scalar import Rows, Scalar, stack
 from experiments.analysis.check_blocks import LEFT_OUT, REFERENCE, Line, Points, Probe, first_order, second_order
 from problems.task import Task
@@ -178,7 +178,8 @@ class _Check(NamedTuple):
             return self._backend(system, method).jacobians(at.x, at.u, at.t, p)
 
         methods = [m for m in self.extent.methods if m != REFERENCE]
-        yield from first_order(what, system, ("fx", "fu"), at, p, {m: partial(jacobians, m) for m in methods})
+        able = yield from self._able(what, system, methods)
+        yield from first_order(what, system, ("fx", "fu"), at, p, {m: partial(jacobians, m) for m in able})
         missing = [m for m in backend_names() if m not in (*self.extent.methods, REFERENCE)]
         if missing:
             in_c = "" if self.engine == "numpy" else f", and in C all but first derivatives by {self.extent.own}"
@@ -190,6 +191,12 @@ class _Check(NamedTuple):
                 what, "second", self.extent.own, None, "no second derivatives: no DDP, no exact Hessian of its steps"
             )
         yield from self._contractions(what, system, at, p, backends)
+
+    def _able(self, what: str, map: Map, methods: Sequence[str]) -> Generator[Line, None, list[str]]:
+        """Return the methods that can differentiate a map, after a line with the reason for each that cannot."""
+        lacking = {m: reason for m in methods if (reason := missing_capability(map, m)) is not None}
+        yield from (Line(what, "", m, None, reason) for m, reason in lacking.items())
+        return [m for m in methods if m not in lacking]
 
     def _step(self, dynamics: SampledSystem | ImpactStage, at: Points, p: Parameters, label: str) -> Iterator[Line]:
         what, system = f"time step{label}", dynamics.backend.map
@@ -216,7 +223,8 @@ class _Check(NamedTuple):
             return contraction(few.x, few.u, few.t, few.dt, {k: own[k] for k in p}, probe.lam)
 
         methods = (self.extent.own,) if self.extent.part else self.extent.methods
-        yield from first_order(what, step, ("A", "B"), at, values, {m: partial(linearized, m) for m in methods})
+        able = yield from self._able(what, system, methods)
+        yield from first_order(what, step, ("A", "B"), at, values, {m: partial(linearized, m) for m in able})
         second = {m: partial(contracted, b) for m, b in self._second_order(system).items()}
         yield from second_order(what, step, few, own, probe, second)
 
@@ -301,10 +309,9 @@ class _Check(NamedTuple):
         found = {}
         engine = "numpy" if self.extent.part else self.engine
         for method in self.extent.second:
-            try:
-                backend = make_backend(map, method, engine=engine)
-            except TypeError:  # the first derivatives say why
+            if missing_capability(map, method) is not None:  # the lines of first derivatives give the reason
                 continue
+            backend = make_backend(map, method, engine=engine)
             if isinstance(backend, SecondOrderBackend):
                 found[method] = backend
         return found

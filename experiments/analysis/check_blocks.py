@@ -18,6 +18,7 @@ import numpy as np
 
 from dynamics_backends.methods.complex_step import STEP
 from dynamics_backends.methods.finite_difference import EPS
+from dynamics_backends.methods.symbolic_map import TraceError
 from dynamics_backends.protocol import Array, Batch, Hessians, Jacobians, Map, Parameters
 from dynamics_backends.registry import make_backend
 from dynamics_backends.scalars.dual import Dual
@@ -96,24 +97,24 @@ def first_order(
     p: Parameters,
     by_method: Mapping[str, Callable[[], Jacobians]],
 ) -> Iterator[Line]:
-    """Lines for the derivatives in x and in u of a map by methods; at: states and controls that fit the map."""
+    """Lines for the derivatives in x and in u of a map by methods that can differentiate it; at: points that fit the map."""
     exact = make_backend(map, REFERENCE, engine="numpy").jacobians(at.x, at.u, at.t, p)
     for method, jacobians in by_method.items():
         tolerance = TOLERANCES.get(method, EXACT_TOLERANCE)
         try:
             found = jacobians()
-        except TypeError as error:  # no derivatives of its own, or a function that cannot be traced
+        except TraceError as error:
             yield Line(what, "", method, None, str(error).splitlines()[0])
             continue
         least = LOST * ROUNDING.get(method, 0.0) / tolerance * np.abs(exact[0]).max(axis=1, initial=0.0)
         columns = (map.manifold.tangent_names, map.control_names)
         for block, value, right, names in zip(blocks, found[1:], exact[1:], columns, strict=True):
             if right.size:
-                size, (i, j) = _worst_entry(value, right, least[:, None, None])
+                size, (i, j) = worst_entry(value, right, least[:, None, None])
                 yield Line(what, block, method, size, f"d {map.output_names[i]} / d {names[j]}", tolerance)
 
 
-def _worst_entry(value: Array, exact: Array, least: Array | float = 0.0) -> tuple[float, tuple[int, ...]]:
+def worst_entry(value: Array, exact: Array, least: Array | float = 0.0) -> tuple[float, tuple[int, ...]]:
     """The largest error relative to the block at its point (N, ...), or to ``least``, and where in the block it is."""
     axes = tuple(range(1, exact.ndim))
     scale = np.maximum(np.abs(exact).max(axis=axes, keepdims=True), least)
@@ -159,7 +160,7 @@ def second_order(
             b = Batch.of(map, at.x, at.u, at.t, p)
             exact = np.stack([curvature_along(map, b, probe.lam, d) for d in probe.directions], axis=1)
         least = 0.0 if parts is None else np.abs(probe.directions @ _whole(parts)).max(axis=(1, 2), keepdims=True)
-        error, (_, row) = _worst_entry(probe.directions @ _whole(hessians()), exact, least)
+        error, (_, row) = worst_entry(probe.directions @ _whole(hessians()), exact, least)
         yield Line(what, "second", method, error, f"d2 / d {names[row]} along a direction", _second_tolerance(method))
 
 

@@ -32,9 +32,9 @@ def carried_over(options: Mapping[str, Any], old: str, new: str) -> tuple[dict[s
 
 
 def accepts(Options: Any, key: str, value: Any) -> bool:
-    """Whether an option of a dataclass may have a value."""
+    """True if an option that a dataclass has may have a value; options check themselves when they are made."""
     try:
         Options(**{key: value})
-    except (ValueError, TypeError):
+    except ValueError:
         return False
     return True

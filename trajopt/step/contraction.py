@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dynamics_backends.protocol import MissingCapability
 from dynamics_backends.registry import make_backend
 from trajopt.problem.impact_stage import JUMP, ImpactStage
 from trajopt.problem.ocp import OCP, DiscreteMap, Sampling, StepContraction
@@ -9,36 +10,42 @@ from trajopt.step.sensitivities import SampledSystem
 
 
 def has_curvature(ocp: OCP) -> bool:
-    """Whether all time steps of a problem have second derivatives."""
-    try:
-        for phase in ocp.phases:
-            contraction_of(phase.dynamics)
-    except TypeError:
-        return False
-    return True
+    """True if all time steps of a problem have second derivatives."""
+    return missing_curvature(ocp) is None
+
+
+def missing_curvature(ocp: OCP) -> str | None:
+    """The reason why a time step of a problem has no second derivatives, with the remedy; None if all have them."""
+    without = (phase.dynamics for phase in ocp.phases if phase.dynamics.contract is None)
+    return next((_reason(dynamics) for dynamics in without), None)
 
 
 def contraction_of(dynamics: DiscreteMap, *, from_source: bool = False) -> StepContraction:
     """The second derivatives of a time step, contracted with a multiplier of x_next.
 
     from_source: where its backend has none, a complex step over dual numbers takes them from the source of the dynamics; as exact,
-    and slower. Raises TypeError where there are none, naming the remedy.
+    and slower. Raises MissingCapability where there are none, naming the remedy.
     """
-    if dynamics.contract is not None:
-        return dynamics.contract
+    own, sampling = dynamics.contract, dynamics.sampling
+    if own is not None:
+        return own
+    if from_source and sampling is not None:
+        backend = make_backend(sampling.backend.map, "forward_ad", engine="numpy")
+        found = _sampled(sampling._replace(backend=backend)).contract
+        assert found is not None
+        return found
+    raise MissingCapability(_reason(dynamics))
+
+
+def _reason(dynamics: DiscreteMap) -> str:
+    """The sentence for a time step whose ``contract`` is None."""
     sampling = dynamics.sampling
     if sampling is None:
-        raise TypeError(
+        return (
             f"{type(dynamics).__name__} has no second derivatives (its ``contract`` is None); choose solver = 'slq', or "
             "hessian = 'gauss_newton' for a sparse solver"
         )
-    if from_source:
-        found = _sampled(
-            sampling._replace(backend=make_backend(sampling.backend.map, "forward_ad", engine="numpy"))
-        ).contract
-        assert found is not None
-        return found
-    raise TypeError(
+    return (
         f"the backend {sampling.backend.name} has no second derivatives of {type(sampling.backend.map).__name__}; choose "
         "backend = 'analytic' (free bodies), 'forward_ad' or 'casadi_ad'"
     )

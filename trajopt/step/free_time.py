@@ -17,7 +17,7 @@ from functools import cached_property, partial
 import numpy as np
 
 from dynamics_backends import scalar as sm
-from dynamics_backends.protocol import Array, Map, unwrapped
+from dynamics_backends.protocol import Array, Map, MissingCapability, unwrapped
 from dynamics_backends.registry import same_method
 from dynamics_backends.scalar import Rows, Scalar
 from dynamics_backends.stretched_map import StretchedMap, widened
@@ -178,7 +178,7 @@ def free_time(ocp: OCP, durations: Sequence | Array | None = None, price: float 
     """A problem with free durations from one on a fixed grid, with the same dynamics, integrators and solvers.
 
     durations: shortest and longest [s], of all phases that take time, (2,), or of each, (n, 2); default a third to three times what
-    they last. price: what a second costs, of all or of each. Raises TypeError for dynamics whose steps have a given length,
+    they last. price: what a second costs, of all or of each. Raises MissingCapability for dynamics whose steps have a given length,
     ValueError for durations that do not fit.
 
     >>> import trajopt as to
@@ -209,9 +209,9 @@ def free_time(ocp: OCP, durations: Sequence | Array | None = None, price: float 
 
 
 def _require_known(phase: Phase) -> None:
-    """Raises TypeError for dynamics that are neither a system under an integrator nor a jump."""
+    """Raises MissingCapability for dynamics that are neither a system under an integrator nor a jump."""
     if phase.dynamics.sampling is None or not isinstance(phase.dynamics, (SampledSystem, ImpactStage)):
-        raise TypeError(
+        raise MissingCapability(
             f"{type(phase.dynamics).__name__} makes steps of its own, whose length has no derivative; for a free duration give "
             "the system to SampledSystem, or scale it with time_scaled"
         )

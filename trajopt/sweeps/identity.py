@@ -10,7 +10,9 @@ import ctypes
 import hashlib
 import inspect
 import pickle
+import sys
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import fields, is_dataclass
 from functools import cached_property, partial
 from pathlib import PurePath
@@ -57,10 +59,10 @@ def _source(kind: Any) -> str | None:
     Of lambdas both count: their source is that of the line, in which others may stand.
     """
     code = getattr(kind, "__code__", None)
-    try:
-        told = inspect.getsource(kind)
-    except (OSError, TypeError):
-        told = ""
+    told = ""
+    if code is not None or (isinstance(kind, type) and hasattr(sys.modules.get(kind.__module__), "__file__")):
+        with suppress(OSError):
+            told = inspect.getsource(kind)
     if code is not None and (not told or kind.__name__ == "<lambda>"):
         told += repr(_code(code))
     return hashlib.sha256(told.encode()).hexdigest() if told else None

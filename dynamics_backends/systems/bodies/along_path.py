@@ -13,7 +13,7 @@ from typing import Any
 
 from dynamics_backends import scalar as sm
 from dynamics_backends.manifold import Manifold
-from dynamics_backends.protocol import Contraction, HasPartials, Matrix, Partials
+from dynamics_backends.protocol import Contraction, HasPartials, Matrix, MissingCapability, Partials
 from dynamics_backends.scalar import Rows, Scalar
 
 
@@ -54,7 +54,7 @@ class DoubleIntegrator:
 class AlongPath:
     """The system above of another one on a vector space that has partial derivatives of its own (HasPartials).
 
-    The path parameter stands last in the state, its acceleration last in the controls. Raises TypeError for another system.
+    The path parameter stands last in the state, its acceleration last in the controls. Raises MissingCapability for another system.
     """
 
     second_order = False
@@ -62,7 +62,9 @@ class AlongPath:
     def __init__(self, system: Any) -> None:
         own_derivatives = isinstance(system, HasPartials)
         if not (system.manifold.is_vector_space and own_derivatives):
-            raise TypeError("a path can be followed by systems on vector spaces with partial derivatives of their own")
+            raise MissingCapability(
+                "a path can be followed by systems on vector spaces with partial derivatives of their own"
+            )
         self.system, self.nu, self.n = system, system.nu + 1, system.manifold.ndx
         self.manifold = Manifold.vector(self.n + 2, (*system.manifold.tangent_names, "s", "v[s]"))
         self.n_out = self.manifold.ndx

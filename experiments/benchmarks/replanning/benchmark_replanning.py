@@ -112,7 +112,7 @@ def run(case: Case) -> tuple[Case, Outcome]:
     config = scenario(case.planner, case.seed, case.obstacle, [f"backend='{case.method}'"])
     try:
         return case, outcome(config, whole(simulate(setup(config))))
-    except (TypeError, ValueError) as reason:
+    except ValueError as reason:
         return case, Outcome(refused=str(reason))
 
 

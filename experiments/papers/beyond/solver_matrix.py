@@ -65,7 +65,7 @@ def _row(problem: str, solver: str, method: str, engine: str, *, quick: bool) ->
             make_ready(config, task)
         began = time.process_time()
         s = uncut(solve_task(config, task))
-    except (TypeError, ValueError) as reason:
+    except ValueError as reason:
         return {
             **common,
             "status": f"not possible: {reason}"[:160],

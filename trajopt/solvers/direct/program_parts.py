@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dynamics_backends.protocol import Array
+from dynamics_backends.protocol import Array, MissingCapability
 from trajopt.problem.constraints import Constraint, chosen_coordinates
 from trajopt.problem.ocp import OCP, Phase
 from trajopt.problem.terms import CostTerm
@@ -82,12 +82,12 @@ def with_rows(ocp: OCP) -> list[tuple[Constraint, ...]]:
 def held_problem(ocp: OCP) -> OCP:
     """The problem with time steps of the controls at both ends.
 
-    Raises TypeError for a time step that is not a sampled system, or phases with different controls.
+    Raises MissingCapability for a time step that is not a sampled system, or phases with different controls.
     """
     phases = []
     for phase in ocp.phases:
         if not isinstance(phase.dynamics, SampledSystem) or phase.dynamics.nu != ocp.nu:
-            raise TypeError(
+            raise MissingCapability(
                 "a first-order hold needs sampled systems with the same controls in all phases; use zero_order"
             )
         phases.append(replace(phase, dynamics=HeldStep(phase.dynamics)))

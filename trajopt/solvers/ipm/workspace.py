@@ -5,7 +5,7 @@ It is made for a structure; the next problem of that structure takes it over wit
 
 from __future__ import annotations
 
-from dynamics_backends.protocol import Array
+from dynamics_backends.protocol import Array, MissingCapability
 from trajopt.problem.ocp import OCP
 from trajopt.solvers.ipm.compiled_ipm import InteriorLoop, kernels, serves
 from trajopt.solvers.ipm.measure import Measures
@@ -13,7 +13,7 @@ from trajopt.solvers.ipm.newton import NewtonSystem
 from trajopt.solvers.ipm.stage_program import Point, StageProgram
 from trajopt.stage.kept import Kept
 from trajopt.stage.numerics import Numerics, numerics_for
-from trajopt.step.contraction import contraction_of
+from trajopt.step.contraction import missing_curvature
 
 _NAME = "ipm"
 """Under which a workspace is kept."""
@@ -54,7 +54,7 @@ class Workspace:
 def workspace(kept: Kept | None, ocp: OCP, us: Array, asked: str) -> Workspace:
     """The one that is kept, if it fits, with the values of a problem; else a new one, which is kept.
 
-    us: controls (N, m) of a guess. asked: the option ``hessian``. Raises TypeError where that is "exact" and a
+    us: controls (N, m) of a guess. asked: the option ``hessian``. Raises MissingCapability where that is "exact" and a
     time step has no second derivatives.
     """
     known = (
@@ -71,14 +71,10 @@ def workspace(kept: Kept | None, ocp: OCP, us: Array, asked: str) -> Workspace:
 
 
 def _hessian(ocp: OCP, asked: str) -> str:
-    """The kind of Hessian. Raises TypeError where an exact one is asked for that a time step has not."""
-    if asked == "gauss_newton":
+    """The kind of Hessian. Raises MissingCapability where an exact one is asked for that a time step has not."""
+    reason = None if asked == "gauss_newton" else missing_curvature(ocp)
+    if reason is None:
         return asked
-    try:
-        for phase in ocp.phases:
-            contraction_of(phase.dynamics)
-    except TypeError:
-        if asked == "exact":
-            raise
-        return "gauss_newton"
-    return asked
+    if asked == "exact":
+        raise MissingCapability(f"hessian = 'exact': {reason}")
+    return "gauss_newton"

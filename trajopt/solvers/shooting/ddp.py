@@ -13,6 +13,7 @@ ICRA 2014; on real robots by contraction: J. Nganga, P. Wensing, RA-L 2021.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from trajopt.guesses.guesses import Guess
 from trajopt.lq.lq_solver import LQSolver
@@ -28,7 +29,7 @@ from trajopt.solvers.shooting.shooting_loop import ShootingLoop
 from trajopt.stage.evaluation import Evaluator
 from trajopt.stage.kept import Kept, borrowed
 from trajopt.stage.numerics import kept_numerics
-from trajopt.step.contraction import contraction_of
+from trajopt.step.contraction import missing_curvature
 from trajopt.validation.validation import ERROR, Finding, InvalidProblem
 
 
@@ -67,7 +68,8 @@ def ddp(
                 models = plain, Curved(exact, evaluator, lq_solver, modifies)
             return ShootingLoop(ocp, evaluator, options, callback, lq_solver, models, options.switch).run(guess)
 
-        return started_twice(run, options, callback)
+        found = started_twice(run, options, callback)
+        return replace(found, meta={**found.meta, "hessian": "mixed" if convex else "exact"})
 
 
 def by_newton(ocp: OCP, options: DDPOptions) -> bool:
@@ -77,8 +79,6 @@ def by_newton(ocp: OCP, options: DDPOptions) -> bool:
 
 def require_contractions(ocp: OCP) -> None:
     """Raise InvalidProblem where a time step has no second derivatives, naming the remedy."""
-    try:
-        for phase in ocp.phases:
-            contraction_of(phase.dynamics)
-    except TypeError as error:
-        raise InvalidProblem([Finding(ERROR, str(error))]) from error
+    reason = missing_curvature(ocp)
+    if reason is not None:
+        raise InvalidProblem([Finding(ERROR, reason)])
