@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -38,6 +38,7 @@ from experiments.cli.view_command import require_video, view
 
 if TYPE_CHECKING:
     from experiments.analysis.check import Line
+    from experiments.analysis.compare import Run
     from experiments.config.config import Config
     from problems.task import Task
     from trajopt import Guess, IterationRecord, Solution
@@ -326,37 +327,52 @@ def compare(
 ) -> None:
     """Solve CONFIG with several backends, solvers and Hessians: table, CSV, plot of the convergence."""
     from experiments.analysis import compare as comparison
-    from experiments.plots.plotting import plot_comparison
 
     settings = configured(config, overrides, urdf=urdf, out=out)
-    configs = comparison.variants(settings, backends, solvers, hessians)
-    _warn_of_findings(task_of(configs[0]))
-    folder = results_folder(settings.directory, COMPARISON_FILES)
-    runs = _with_progress(comparison.run_all(configs), len(configs))
-    interrupted = len(runs) < len(configs)
+    given = comparison.variants(settings, backends, solvers, hessians)
+    task = comparison.first_task(given)
+    warn(task.warnings)
+    _warn_of_findings(task)
+    folder, runs = results_folder(settings.directory, COMPARISON_FILES), []
+    with suppress(KeyboardInterrupt):
+        for run in _with_progress(comparison.run_all(given), len(given)):
+            runs.append(run)
+    interrupted = len(runs) < len(given)
     if interrupted:
-        click.echo(f"Interrupted: {len(runs)} of {len(configs)} runs were finished.")
+        click.echo(f"Interrupted: {len(runs)} of {len(given)} runs were finished.")
     if not runs:
         raise click.exceptions.Exit(FAILED)
+    written = _write_comparison(folder, runs, Path(config).stem)
+    click.echo(f"written to {folder}: " + ", ".join(path.name for path in written))
+    defect = next((run.error for run in runs if run.error is not None), None)
+    if defect is not None:
+        raise defect
+    if interrupted or not all(run.success for run in runs):
+        raise click.exceptions.Exit(FAILED)
+
+
+def _write_comparison(folder: Path, runs: Sequence[Run], title: str) -> list[Path]:
+    """Print the table and write the files; those with curves only where a run has some."""
+    from experiments.analysis import compare as comparison
+    from experiments.plots.plotting import plot_comparison
+
     table = comparison.markdown(runs)
     click.echo(table, nl=False)
     markdown, values, picture = (folder / name for name in COMPARISON_FILES)
     markdown.write_text(table, encoding="utf-8")
     written = [markdown, comparison.write_csv(values, runs)]
-    histories = {run.key: run.solution.history for run in runs if run.solution.history}
+    histories = {run.key: run.solution.history for run in runs if run.solution is not None and run.solution.history}
     if histories:
-        written.append(plot_comparison(picture, histories, Path(config).stem))
-    click.echo(f"written to {folder}: " + ", ".join(path.name for path in written))
-    if interrupted or not all(run.solution.status.success for run in runs):
-        raise click.exceptions.Exit(FAILED)
+        written.append(plot_comparison(picture, histories, title))
+    return written
 
 
-def _with_progress(items: Any, total: int) -> list[Any]:
-    """The items as a list, counted on the error stream."""
+def _with_progress(items: Any, total: int) -> Iterator[Any]:
+    """The items, counted on the error stream."""
     from rich.console import Console
     from rich.progress import track
 
-    return list(track(items, "solving", total, console=Console(stderr=True), transient=True))
+    yield from track(items, "solving", total, console=Console(stderr=True), transient=True)
 
 
 # -- the others -----------------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from problems.registry import load_problem
 from problems.task import Task
 from trajopt import OCP, Guess, Solution, StatusCode, broken_limits, resampled_guess, solve, solver_options
 from trajopt.guesses.warm_start import WarmStart
-from trajopt.results.records import Callback
+from trajopt.results.records import PHASES, Callback
 from trajopt.results.status import Status
 from trajopt.solvers.registry import checked_afterwards
 from trajopt.validation.validation import InvalidProblem, errors_of
@@ -119,7 +119,7 @@ def over_easier(
     its solution is returned, with a status that names it.
     """
     ends: list[dict[str, Any]] = []
-    seconds = 0.0
+    before: list[Solution] = []
     for number, ocp in enumerate(easier, 1):
         eased = solve(ocp, start, config.solver_options, callback, config.solver_name, check=check)
         if eased.status.code is StatusCode.INTERRUPTED:
@@ -128,13 +128,22 @@ def over_easier(
         start = Guess(eased.xs, eased.us)
         status = {"status": str(eased.status.code), "success": eased.status.success}
         ends.append({"iterations": eased.iterations, **status})
-        seconds += eased.meta["solve_time"]
+        before.append(eased)
     solution = last(start)
     if not ends:
         return solution
-    return replace(
-        solution, meta={**solution.meta, "easier": ends, "solve_time": solution.meta["solve_time"] + seconds}
-    )
+    solution = with_time_before(solution, before)
+    return replace(solution, meta={**solution.meta, "easier": ends})
+
+
+def with_time_before(solution: Solution, before: Sequence[Solution]) -> Solution:
+    """The solution with the seconds of the solves that led to it: in meta["solve_time"], and by phase in meta["times_before"]."""
+    if not before:
+        return solution
+    spent, known = [s.time_total for s in before], solution.meta.get("times_before", {})
+    phases = {phase: known.get(phase, 0.0) + sum(times[phase] for times in spent) for phase in PHASES}
+    seconds = solution.meta["solve_time"] + sum(s.meta["solve_time"] for s in before)
+    return replace(solution, meta={**solution.meta, "solve_time": seconds, "times_before": phases})
 
 
 def refined(
@@ -150,16 +159,18 @@ def refined(
     solution = solve(task.ocp, None, options, callback, config.solver_name, warm_start=first, check=False)
     attempts = solution.meta.get("attempts", ())
     used = solver_options(attempts[-1]["solver"]) if attempts else options
-    found, rounds = task.refined(solution), 1
+    found, solves = task.refined(solution), [solution]
     while found.ocp is not None and found.guess is not None and solution.status.code is not StatusCode.INTERRUPTED:
         warm, again = WarmStart(found.guess, multipliers=found.multipliers), near(options)
         again = sharper(again, used) if found.sharp else again
         solution = solve(found.ocp, None, again, callback, config.solver_name, warm_start=warm, check=False)
-        found, rounds = task.refined(solution), rounds + 1
-    solution = found.solution or solution
+        found = task.refined(solution)
+        solves.append(solution)
+    rounds, solution = len(solves), found.solution or solution
     if check:
         ocp = task.ocp if task.latest is None else replace(task.latest(), goals=task.ocp.goals)
         solution = checked_afterwards(ocp, solution, options)
+    solution = with_time_before(solution, [s for s in solves if s.history is not solution.history])
     meta = {**solution.meta, "check": found.report, "rounds": rounds}
     status = solution.status
     if status.success and not found.good:

@@ -18,7 +18,7 @@ import pytest
 from click.testing import CliRunner
 
 from dynamics_backends.systems.bodies.free_body import FreeBody
-from experiments.analysis.compare import COLUMNS
+from experiments.analysis.compare import COLUMNS, NOTES
 from experiments.cli import saving
 from experiments.cli.main import main
 from problems.robots import robot_path
@@ -486,20 +486,34 @@ def test_check_names_a_wrong_second_derivative(config, monkeypatch):
     assert "(analytic against complex_step" in result.output
 
 
+def compared(out):
+    """The rows of the CSV file of a comparison."""
+    with (out / "comparison.csv").open() as file:
+        return list(csv.DictReader(file))
+
+
 def test_compare(config, out):
     arguments = ("--backends", "analytic, complex_step", "--solvers", "slq,ilqr", "--out", out)
     result = run("compare", config, *arguments)
     assert result.exit_code == SOLVED, result.output
-    with (out / "comparison.csv").open() as file:
-        rows = list(csv.DictReader(file))
-    assert tuple(rows[0]) == COLUMNS
+    rows = compared(out)
+    assert tuple(rows[0]) == (*COLUMNS, NOTES)
     assert [(r["solver"], r["backend"]) for r in rows] == [
         ("slq", "analytic"), ("slq", "complex_step"), ("ilqr", "analytic"), ("ilqr", "complex_step"),
     ]  # fmt: skip
+    assert [(r["comparable"], r["hessian"], r["engine"], r[NOTES]) for r in rows] == 4 * [
+        ("yes", "gauss_newton", rows[0]["engine"], "")
+    ]
+    assert {r["integrator"] for r in rows} == {"rk4"}
+    assert all(float(r["derivative_error"]) < 1e-12 for r in rows)
+    for r in rows:
+        parts = [float(r[f"time_{phase}"]) for phase in ("derivatives", "backward", "rollout", "other")]
+        assert min(parts) > 0.0
+        np.testing.assert_allclose(sum(parts), float(r["time_total"]))
     assert {r["status"] for r in rows} == {"converged"}
     costs = np.array([float(r["final_cost"]) for r in rows])
     assert np.ptp(costs) < 1e-8 * costs[0]
-    assert "| problem | backend |" in result.output
+    assert "| row | problem | backend |" in result.output
     assert (out / "comparison.png").exists() and (out / "comparison.md").exists()
 
 
@@ -516,18 +530,105 @@ def test_compare_hessians(config, out):
         "solver={name='slq', accept_ratio=0.2}",
     )
     result = run("compare", config, *arguments)
-    assert result.exit_code == SOLVED, result.output
-    with (out / "comparison.csv").open() as file:
-        rows = list(csv.DictReader(file))
-    assert [(r["solver"], r["hessian"]) for r in rows] == [
-        ("slq", "gauss_newton"), ("sqp", "gauss_newton"), ("sqp", "scqp"),
+    assert result.exit_code == FAILED, result.output  # one of the combinations cannot run
+    rows = compared(out)
+    assert [(r["solver"], r["hessian"], r["comparable"]) for r in rows] == [
+        ("slq", "gauss_newton", "yes"), ("slq", "scqp", ""), ("sqp", "gauss_newton", "yes"), ("sqp", "scqp", "no"),
     ]  # fmt: skip
+    impossible = rows.pop(1)
+    assert (impossible["status"], impossible[NOTES]) == ("not possible", "solver = 'slq' has no hessian = 'scqp'")
+    assert rows[-1][NOTES] == "not comparable with row 1: Hessian scqp, there gauss_newton"
     costs = np.array([float(r["final_cost"]) for r in rows])
     assert np.ptp(costs) < 1e-6 * costs[0]
     assert max(float(r["violation"]) for r in rows) < 1e-6
     assert "none of the solvers (auto) has hessian = 'scqp'" in refused(
         "compare", config, "--hessians", "scqp", "--out", out
     )
+
+
+def test_compare_says_that_a_backend_has_no_second_derivatives(config, out):
+    """SQP with ``auto`` takes another Hessian then, DDP cannot run, and ``exact`` takes second derivatives from the source."""
+    result = run("compare", config, "--solvers", "sqp,ddp", "--backends", "analytic,complex_step", "--out", out)
+    assert result.exit_code == FAILED, result.output
+    rows = compared(out)
+    assert [(r["solver"], r["backend"], r["hessian"], r["status"], r["comparable"]) for r in rows] == [
+        ("sqp", "analytic", "exact", "converged", "yes"),
+        ("sqp", "complex_step", "scqp", "converged", "no"),
+        ("ddp", "analytic", "exact", "converged", "yes"),
+        ("ddp", "complex_step", "exact", "not possible", ""),
+    ]
+    lacking = "the backend complex_step has no second derivatives of FreeBody"
+    assert rows[1][NOTES].startswith(
+        "not comparable with row 1: Hessian scqp, there exact; sqp ran with hessian scqp: "
+    )
+    assert lacking in rows[1][NOTES] and lacking in rows[3][NOTES]
+    assert "- row 2: not comparable with row 1: Hessian scqp, there exact\n" in result.output
+    arguments = ("--solvers", "sqp", "--hessians", "exact", "--backends", "analytic,complex_step", "--out", out)
+    assert run("compare", config, *arguments).exit_code == SOLVED
+    first, second = compared(out)
+    assert (first["iterations"], second["comparable"]) == (second["iterations"], "yes")
+    assert second[NOTES].startswith("second derivatives come from the source of the dynamics, not from the backend: ")
+
+
+def test_compare_reports_the_error_of_differences(config, out):
+    run("compare", config, "--backends", "forward_difference,central_difference", "--solvers", "slq", "--out", out)
+    forward, central = (float(r["derivative_error"]) for r in compared(out))
+    assert 1e-10 < forward < 1e-6 and central < 0.1 * forward
+
+
+def test_compare_marks_another_problem(config, out, monkeypatch):
+    from experiments.analysis import compare as comparison
+
+    build, built = comparison.build_task, []
+
+    def with_cheaper_goal(settings):
+        task = build(settings)
+        if settings.backend.name == "forward_ad":
+            built.append(task)
+            cheaper = [dataclasses.replace(term, weight=0.5 * term.weight) for term in task.ocp.terminal]
+            return dataclasses.replace(task, ocp=dataclasses.replace(task.ocp, terminal=tuple(cheaper)))
+        return task
+
+    monkeypatch.setattr(comparison, "build_task", with_cheaper_goal)
+    run("compare", config, "--backends", "analytic,forward_ad", "--solvers", "slq", "--out", out)
+    rows = compared(out)
+    assert built and [r["comparable"] for r in rows] == ["yes", "no"]
+    assert rows[1][NOTES].startswith("not comparable with row 1: costs of the guess differ by ")
+
+
+def test_compare_writes_finished_rows_before_it_raises_a_defect(config, out, monkeypatch):
+    from experiments.analysis import compare as comparison
+
+    solve = comparison.solve_task
+
+    def broken(settings, task):
+        if settings.backend.name == "complex_step":
+            raise IndexError("a defect")
+        return solve(settings, task)
+
+    monkeypatch.setattr(comparison, "solve_task", broken)
+    result = run("compare", config, "--backends", "analytic,complex_step,forward_ad", "--out", out)
+    assert isinstance(result.exception, IndexError)
+    rows = compared(out)
+    assert [r["status"] for r in rows] == ["converged", "error", "converged"]
+    assert rows[1][NOTES] == "IndexError: a defect"
+    assert "- row 2: IndexError: a defect\n" in result.output
+
+
+def test_compare_writes_finished_rows_after_ctrl_c_between_two_runs(config, out, monkeypatch):
+    from experiments.cli import main as commands
+
+    items = commands._with_progress
+
+    def interrupted(runs, total):
+        yield next(iter(items(runs, total)))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(commands, "_with_progress", interrupted)
+    result = run("compare", config, "--backends", "analytic,complex_step", "--out", out)
+    assert result.exit_code == FAILED
+    assert "Interrupted: 1 of 2 runs were finished" in result.output
+    assert [r["backend"] for r in compared(out)] == ["analytic"]
 
 
 def test_compare_keeps_the_finished_runs_after_an_interruption(config, out, monkeypatch):

@@ -130,7 +130,7 @@ def sqp(
     warm = None if multipliers is None else warm_multipliers(program, multipliers)
     w, lq_solver = program.variables(*guess), sweeper_of(ocp, options.hold)
     found = solve_nlp(program, w, options, callback, multipliers=warm, lq_solver=lq_solver)
-    return trajectory_solution(found.nlp, found)  # type: ignore[arg-type]
+    return trajectory_solution(found.nlp, found, options.hessian)  # type: ignore[arg-type]
 
 
 def chosen(ocp: OCP, options: SQPOptions) -> SQPOptions:

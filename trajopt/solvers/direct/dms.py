@@ -38,7 +38,7 @@ def dms(
     program = transcribed(ocp, guess, options)
     warm = None if multipliers is None else warm_multipliers(program, multipliers)
     found = solve_ipopt(program, program.variables(*guess), options, callback, warm=warm, gaps=program.N * program.n)
-    return trajectory_solution(program, found)
+    return trajectory_solution(program, found, options.hessian)
 
 
 def warm_multipliers(program: Transcription, multipliers: Mapping[str, Array]) -> Multipliers:
@@ -57,8 +57,11 @@ def transcribed(ocp: OCP, guess: Guess, options: DMSOptions) -> Transcription:
     return Transcription(ocp, guess, options.hold, kind)
 
 
-def trajectory_solution(program: Transcription, found: NLPSolution) -> Solution:
-    """The solution of a transcription as one of the problem, with the gains of :mod:`trajopt.solvers.feedback`."""
+def trajectory_solution(program: Transcription, found: NLPSolution, hessian: str) -> Solution:
+    """The solution of a transcription as one of the problem, with the gains of :mod:`trajopt.solvers.feedback`.
+
+    hessian: of the quadratic models of its steps, for ``meta``.
+    """
     ocp = program.original
     xs, us = program.trajectory(found.w)
     status = _explained(program, found) if found.status.code == StatusCode.LOCALLY_INFEASIBLE else found.status
@@ -77,6 +80,7 @@ def trajectory_solution(program: Transcription, found: NLPSolution) -> Solution:
         found.history,
         ocp.times,
         multipliers=multipliers_by_name(program, found),
+        meta={"hessian": hessian},
     )
 
 

@@ -15,6 +15,8 @@ Where linear gaps have blown up, the problem is solved again from the guess with
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from trajopt.guesses.guesses import Guess
 from trajopt.lq.lq_solver import LQSolver
 from trajopt.problem.ocp import OCP
@@ -55,4 +57,6 @@ def slq(
                 return solve_newton(ocp, guess, options, callback, evaluator, lq_solver, kept=own)
             return ShootingLoop(ocp, evaluator, options, callback, lq_solver, kept=own).run(guess)
 
-        return started_twice(run, options, callback)
+        found = started_twice(run, options, callback)
+        hessian = "exact cost" if options.hessian == "exact" else options.hessian
+        return replace(found, meta={**found.meta, "hessian": hessian})
