@@ -1,7 +1,8 @@
 """The C compiler: which one, with which flags, for which machine; and compilation to a shared library.
 
 A compiler is looked for in this order: the environment variable CC, then cc, gcc, clang on the PATH, then the PyPI
-package ``ziglang``.
+package ``ziglang``.  Code is compiled for this processor (-march=native); the environment variable TRAJOPT_MARCH names another
+instruction set, such as x86-64, that of wheels on PyPI.
 """
 
 from __future__ import annotations
@@ -32,7 +33,9 @@ from dynamics_backends.compiled.runtime.turns import turn
 from dynamics_backends.compiled.runtime.units import units
 from dynamics_backends.trusted_files import FILE, trusted_folder
 
-FLAGS = ("-O3", "-march=native", "-fno-math-errno", "-fPIC", "-shared", "-std=gnu11", "-w")
+NATIVE, MARCH = "native", "TRAJOPT_MARCH"
+"""This processor's instruction set, and the environment variable that names another one, as -march does."""
+FLAGS = ("-O3", "-fno-math-errno", "-fPIC", "-shared", "-std=gnu11", "-w")
 """No -ffast-math: it would change what NaN and infinity do."""
 QUICK = "-Og"
 """What stands behind FLAGS in a first compilation: in half the time of -O1, which leaves straight-line code as long."""
@@ -69,7 +72,7 @@ class Toolchain:
     """A compiler that works: its command, version, the machine's vector lanes and libmvec's name prefix ('' without it).
 
     mvec_more: whether libmvec has atan2, tanh and their like too, as it has since glibc 2.35.
-    quick: whether it hurries, at the price of slower code.
+    quick: whether it hurries, at the price of slower code. march: the instruction set of the code.
     """
 
     command: tuple[str, ...]
@@ -78,6 +81,7 @@ class Toolchain:
     mvec: str
     mvec_more: bool
     quick: bool = False
+    march: str = NATIVE
 
     @property
     def hurried(self) -> Toolchain:
@@ -87,7 +91,7 @@ class Toolchain:
     @property
     def flags(self) -> tuple[str, ...]:
         """What it is called with."""
-        return (*FLAGS, QUICK) if self.quick else FLAGS
+        return (*FLAGS, f"-march={self.march}", *((QUICK,) if self.quick else ()))
 
     @property
     def libraries(self) -> tuple[str, ...]:
@@ -186,11 +190,11 @@ def candidates() -> list[tuple[str, ...]]:
 
 
 @lru_cache(maxsize=4)
-def _probe(commands: tuple[tuple[str, ...], ...]) -> Toolchain:
+def _probe(commands: tuple[tuple[str, ...], ...], march: str) -> Toolchain:
     reasons = []
     for command in commands:
         try:
-            return _examined(command)
+            return _examined(command, march)
         except FileNotFoundError:
             reasons.append(f"{shlex.join(command)}: not found")
         except (OSError, subprocess.SubprocessError, CompilerError) as error:
@@ -201,18 +205,20 @@ def _probe(commands: tuple[tuple[str, ...], ...]) -> Toolchain:
         if os.environ.get("CC", "").strip()
         else "install gcc or clang, or `pip install ziglang`, or set CC"
     )
+    if march != NATIVE:
+        remedy = f"correct or unset {MARCH} = {march!r}, or {remedy}"
     raise CompilerError(f"no working C compiler ({detail}); {remedy}; engine = 'numpy' needs none")
 
 
 def find_toolchain() -> Toolchain:
     """The first compiler that works; raises CompilerError that names the remedy."""
-    return _found(os.environ.get("CC"), os.environ.get("PATH"))
+    return _found(os.environ.get("CC"), os.environ.get("PATH"), os.environ.get(MARCH) or NATIVE)
 
 
 @lru_cache(maxsize=4)
-def _found(cc: str | None, path: str | None) -> Toolchain:
+def _found(cc: str | None, path: str | None, march: str) -> Toolchain:
     """What these variables lead to; looking for commands on the PATH takes longer than a short solve."""
-    return _probe(tuple(candidates()))
+    return _probe(tuple(candidates()), march)
 
 
 def has_compiler() -> bool:
@@ -224,13 +230,13 @@ def has_compiler() -> bool:
     return True
 
 
-def _examined(command: tuple[str, ...]) -> Toolchain:
+def _examined(command: tuple[str, ...], march: str) -> Toolchain:
     """What a command is; that of a compiler proper, no script around one, is remembered for as long as its file stays the same."""
-    file = _identity(command)
+    file = _identity(command, march)
     known = None if file is None else known_value(file.name)
     if known is not None:
-        return Toolchain(command, *known)
-    found = _asked(command)
+        return replace(Toolchain(command, *known), march=march)
+    found = _asked(command, march)
     if file is not None:
         with contextlib.suppress(OSError):
             trusted_folder(file.parent)
@@ -238,7 +244,7 @@ def _examined(command: tuple[str, ...]) -> Toolchain:
     return found
 
 
-def _identity(command: tuple[str, ...]) -> Path | None:
+def _identity(command: tuple[str, ...], march: str) -> Path | None:
     """Where what is known of a compiler is kept: by its file, the processor and the C library; None for scripts and wrappers."""
     path = shutil.which(command[0])
     if len(command) > 1 or path is None:
@@ -250,17 +256,28 @@ def _identity(command: tuple[str, ...]) -> Path | None:
         return None
     stat, libc = file.stat(), platform.libc_ver()
     text = repr(
-        (command, str(file), stat.st_size, stat.st_mtime_ns, stat.st_ino, cpu_features(), libc, _MVEC_TEST, _MVEC_CALLS)
+        (
+            command,
+            march,
+            str(file),
+            stat.st_size,
+            stat.st_mtime_ns,
+            stat.st_ino,
+            cpu_features(),
+            libc,
+            _MVEC_TEST,
+            _MVEC_CALLS,
+        )
     )
     return cache_folder() / f"{hashlib.sha256(text.encode()).hexdigest()[:32]}.known"
 
 
-def _asked(command: tuple[str, ...]) -> Toolchain:
+def _asked(command: tuple[str, ...], march: str) -> Toolchain:
     version = _output([*command, "--version"]).splitlines()[0]
-    macros = _output([*command, "-march=native", "-dM", "-E", "-x", "c", "-"])
+    macros = _output([*command, f"-march={march}", "-dM", "-E", "-x", "c", "-"])
     lanes, prefix = next((n, p) for macro, n, p in _LANES if macro in macros)
-    old, new = (_links(command, prefix, lanes, call) for call in _MVEC_CALLS)
-    return Toolchain(command, version, lanes, prefix if old else "", old and new)
+    old, new = (_links([*command, f"-march={march}"], prefix, lanes, call) for call in _MVEC_CALLS)
+    return Toolchain(command, version, lanes, prefix if old else "", old and new, march=march)
 
 
 def _output(command: Sequence[str]) -> str:
@@ -268,14 +285,13 @@ def _output(command: Sequence[str]) -> str:
     return subprocess.run(command, capture_output=True, text=True, input="", timeout=120, check=True).stdout
 
 
-def _links(command: tuple[str, ...], prefix: str, lanes: int, call: str) -> bool:
+def _links(command: Sequence[str], prefix: str, lanes: int, call: str) -> bool:
     """Whether libmvec has what a call needs for this machine's vectors."""
     with tempfile.TemporaryDirectory() as folder:
         c_file, library = Path(folder) / "probe.c", Path(folder) / "probe.so"
         c_file.write_text(_MVEC_TEST.format(bytes=8 * lanes, prefix=prefix, call=call.format(prefix=prefix)))
         line = [
             *command,
-            "-march=native",
             "-fPIC",
             "-shared",
             "-Wl,-z,defs",

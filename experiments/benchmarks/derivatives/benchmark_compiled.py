@@ -7,7 +7,8 @@ Derivatives of forward dynamics are those of a batch of 128 knots on one thread,
 arrays: packing into lanes is counted.  Pinocchio is called from Python, once for each knot; CasADi's Jacobian (AD of
 the articulated-body algorithm) is its own C code at -O3 -march=native, called for each knot by a loop in C.  Peers
 and kernels are timed in turns.  Each time is the median of the turns; beside the ratio of medians stands that of the
-fastest turns, since other load only adds time.
+fastest turns, since other load only adds time.  Pinocchio's wheel is compiled for any x86-64 processor; "generic" is the time of
+the same kernel compiled so, in a process of its own after the turns, and the ratio to the peer with it.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ from dynamics_backends.systems.bodies.free_body import FreeBody
 from experiments.analysis.timing import samples
 from experiments.benchmarks.derivatives.benchmark_first_order import load
 from experiments.benchmarks.derivatives.benchmark_peers import casadi_call, robot_and_peer
+from experiments.benchmarks.generic import COLUMN, GenericProcess, sides
 from experiments.benchmarks.tables import machine, markdown, write_report
 from experiments.benchmarks.timing import median_time
 
@@ -61,7 +63,8 @@ class Times(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """One line. ratio: peer / ours; the figure is a least ratio, or else a greatest value of ours."""
+    """One line. ratio: peer / ours; the figure is a least ratio, or else a greatest value of ours. generic: ours, compiled for any
+    processor, and its ratio."""
 
     what: str
     unit: str
@@ -73,6 +76,8 @@ class Entry(NamedTuple):
     ratio_of_fastest: float | None
     figure: str
     holds: bool | None
+    generic: float | None = None
+    ratio_of_generic: float | None = None
 
 
 def entry(
@@ -117,7 +122,18 @@ def call_of(k: CompiledKernel, model: Model, batch: int = BATCH, threads: int = 
     return lambda: k(*inputs, out=out, threads=threads)
 
 
-def derivatives(name: str, turns: int, quick: bool) -> Iterator[Entry]:
+def kernel_time(name: str, tier: str, turns: int) -> float:
+    """Microseconds a knot, the median of turns."""
+    model, _ = robot_and_peer(name, BATCH)
+    return in_turns([call_of(kernel(model, tier), model)], turns, BATCH * 1e-6)[0].median
+
+
+def with_generic(e: Entry, generic: float) -> Entry:
+    """The entry with the time of ours compiled for any processor."""
+    return e._replace(generic=generic, ratio_of_generic=None if e.peer_time is None else e.peer_time / generic)
+
+
+def derivatives(name: str, turns: int, quick: bool, process: GenericProcess) -> Iterator[Entry]:
     """One robot in all tiers against Pinocchio and CasADi."""
     model, pinocchio = robot_and_peer(name, BATCH)
     least = dict(zip(("loops", "unrolled"), PINOCCHIO[name], strict=True))
@@ -127,11 +143,14 @@ def derivatives(name: str, turns: int, quick: bool) -> Iterator[Entry]:
     if casadi is not None:
         calls.append(casadi)
     theirs, *ours = in_turns(calls, turns, BATCH * 1e-6)
+    generic = {tier: process.call(kernel_time, name, tier, turns) for tier in tiers}
     for tier, mine in zip(tiers, ours, strict=False):
-        yield entry(f"dFD {name} ({model.nv}), {tier}", "us/knot", mine, "Pinocchio", theirs, least[tier])
+        found = entry(f"dFD {name} ({model.nv}), {tier}", "us/knot", mine, "Pinocchio", theirs, least[tier])
+        yield with_generic(found, generic[tier])
     if casadi is not None:
         fastest = tiers[-1]
-        yield entry(f"dFD {name}, {fastest}", "us/knot", ours[len(tiers) - 1], "CasADi AD, C", ours[-1], 5.0)
+        found = entry(f"dFD {name}, {fastest}", "us/knot", ours[len(tiers) - 1], "CasADi AD, C", ours[-1], 5.0)
+        yield with_generic(found, generic[fastest])
 
 
 # -- the engine by itself -----------------------------------------------------------------------------------------------
@@ -221,6 +240,12 @@ def compilation() -> Iterator[Entry]:
 # -- the report ---------------------------------------------------------------------------------------------------------
 
 
+HEADER = (
+    *("what", "unit", "peer", "peer's", "ours", "fastest", "ratio", "ratio of fastest"),
+    *(COLUMN, "ratio of generic", "figure", "held"),
+)
+
+
 def cells(e: Entry) -> list[str]:
     """An entry as text."""
 
@@ -237,6 +262,8 @@ def cells(e: Entry) -> list[str]:
         number(e.ours),
         number(e.ours_fastest),
         *ratios,
+        number(e.generic),
+        number(e.ratio_of_generic),
         e.figure,
         verdict,
     ]
@@ -245,8 +272,9 @@ def cells(e: Entry) -> list[str]:
 def entries(turns: int, quick: bool) -> Iterator[Entry]:
     """All of them; compilation first, while the compiler's memory is that of these kernels."""
     yield from compilation()
-    for name in PINOCCHIO:
-        yield from derivatives(name, turns, quick)
+    with GenericProcess() as process:
+        for name in PINOCCHIO:
+            yield from derivatives(name, turns, quick, process)
     yield differences(turns)
     yield from riccati(turns)
     yield from iteration(turns)
@@ -264,8 +292,8 @@ def main() -> None:
     for e in entries(5 if options.quick else 15, options.quick):
         results.append(e)
         print("  ".join(c for c in cells(e) if c), flush=True)
-    header = ["what", "unit", "peer", "peer's", "ours", "fastest", "ratio", "ratio of fastest", "figure", "held"]
-    text = "\n\n".join(["# The compiled engine", machine(), markdown(header, map(cells, results)) + "\n"])
+    how = f"{machine()}\n\n{sides('Pinocchio', 'CasADi')}"
+    text = "\n\n".join(["# The compiled engine", how, markdown(HEADER, map(cells, results)) + "\n"])
     write_report(options.out, text, report=results)
 
 

@@ -28,6 +28,7 @@ from dynamics_backends.rigid_body.model.conversions import PinocchioConverter
 from dynamics_backends.rigid_body.urdf.loader import URDFWarning
 from dynamics_backends.systems.bodies.rigid_body_quantities import ForwardDynamics, InverseDynamics
 from experiments.analysis.timing import SEED, samples
+from experiments.benchmarks.generic import PEERS
 from experiments.benchmarks.tables import markdown, write_report
 from experiments.benchmarks.timing import import_time, median_time
 from problems.robots import load_robot, robot_path
@@ -246,7 +247,8 @@ def report(accuracies: list[Accuracy], times: list[Timing], imports: str, n: int
             f"{platform.machine()}, Python {platform.python_version()}, NumPy {np.__version__}, seed {SEED}.",
             f"## Accuracy, {n} samples a robot: {verdict}",
             accuracy_table(accuracies),
-            "## Analytic derivatives of forward dynamics, engine numpy; Pinocchio called from Python",
+            "## Analytic derivatives of forward dynamics, engine numpy; Pinocchio called from Python, "
+            f"{PEERS['Pinocchio']}",
             timing_table(times),
             "## Import",
             imports + "\n",

@@ -11,7 +11,8 @@ ur5      a UR5 moves around a sphere (20 shots) to random goals, by the interior
 The first line is what the others are compared with: how many found its optimum, and in brackets its speed over theirs.
 Peers solve the first ``--peers`` problems (0: none), the loop the first ``--loop``.  Solutions a second count wall time on all
 processors, but for the loop, which has one; seconds of processor time for a solve are less sensitive to what else the machine does.
-The fastest of ``--repeats`` batches counts.  Memory is how much the peak of this process grew during the first batch.
+"Generic" are solutions a second where our code is compiled for any processor, as wheels are, in a process of its own.  The fastest
+of ``--repeats`` batches counts.  Memory is how much the peak of this process grew during the first batch.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ import time
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import replace
+from functools import lru_cache
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -36,6 +38,7 @@ import platformdirs
 
 import trajopt as to
 from dynamics_backends.protocol import Array
+from experiments.benchmarks.generic import COLUMN, GenericProcess, sides
 from experiments.benchmarks.solvers.benchmark_dms import CONFIGS, _casadi_program, _compiled, _settings, _written
 from experiments.benchmarks.solvers.crocoddyl_peer import environment
 from experiments.benchmarks.solvers.crocoddyl_problems import PROBLEMS, own_problem
@@ -60,13 +63,15 @@ COLUMNS = (
     "same optimum",
     "iterations",
     "solutions a second",
+    f"solutions a second, {COLUMN}",
     "processor ms a solve",
     "told",
 )
 
 
 class Run(NamedTuple):
-    """A way to solve problems: costs (NaN where that failed), iterations, seconds of wall and processor time, what it tells."""
+    """A way to solve problems: costs (NaN where that failed), iterations, seconds of wall and processor time, what it tells;
+    generic: solutions a second, our code compiled for any processor."""
 
     by: str
     cost: Array
@@ -74,6 +79,39 @@ class Run(NamedTuple):
     wall: float
     processor: float
     told: str = ""
+    generic: float = float("nan")
+
+
+class Way(NamedTuple):
+    """A way of ours to solve ``n`` problems of a kind as a batch, or the first ``loop`` of them by single solves in a loop."""
+
+    kind: str
+    n: int
+    batched: bool
+    solver: str
+    options: dict[str, Any]
+    loop: int
+    repeats: int
+    name: str = ""
+
+
+def own_run(way: Way) -> Run:
+    """The problems solved in a way of ours."""
+    batch, guess, _ = _problems(way.kind, way.n)
+    if way.batched:
+        return batch_run(batch, guess, way.options, way.solver, way.repeats, way.name)
+    return loop_run(batch, guess, way.options, way.solver, way.loop, way.name)
+
+
+def own_speed(way: Way) -> float:
+    """Solutions a second."""
+    found = own_run(way)
+    return len(found.cost) / found.wall
+
+
+@lru_cache(maxsize=1)
+def _problems(kind: str, n: int) -> tuple[to.Batch, to.Guess, Any]:
+    return {"kinova": kinova, "ur5": ur5}[kind](n)
 
 
 def processor_time() -> float:
@@ -264,20 +302,23 @@ def tell(name: str, runs: Iterable[Run]) -> None:
         speed = k / r.wall
         times = "" if r is own else f" (1/{len(own.cost) / own.wall / speed:.1f})"
         solved = f"{np.isfinite(r.cost).sum()} of {k} | {same.sum()} | {r.iterations:.1f}"
+        generic = "" if np.isnan(r.generic) else f"{r.generic:.1f}"
         print(
-            f"| {name} | {r.by} | {solved} | {speed:.1f}{times} | {1e3 * r.processor / k:.2f} | {r.told} |", flush=True
+            f"| {name} | {r.by} | {solved} | {speed:.1f}{times} | {generic} | {1e3 * r.processor / k:.2f} | {r.told} |",
+            flush=True,
         )
 
 
-def kinova_runs(n: int, loop: int, peers: int, repeats: int, folder: Path) -> Iterator[Run]:
+def kinova_runs(n: int, loop: int, peers: int, repeats: int, folder: Path, process: GenericProcess) -> Iterator[Run]:
     """All ways to solve the reaches."""
-    batch, guess, p = kinova(n)
+    batch, guess, p = _problems("kinova", n)
     options = {"gradient_tolerance": 1e-6, "max_iterations": p["max_iterations"]}
-    yield batch_run(batch, guess, options, "ddp", repeats)
-    best = batch_run(batch, guess, options, "fddp", repeats)
-    yield best
-    for solver in ("ddp", "fddp"):
-        yield loop_run(batch, guess, options, solver, loop)
+    own = {}
+    for batched in (True, False):
+        for solver in ("ddp", "fddp"):
+            way = Way("kinova", n, batched, solver, options, loop, repeats)
+            own[batched, solver] = _with_generic(way, process)
+            yield own[batched, solver]
     if not peers:
         return
     try:
@@ -286,25 +327,27 @@ def kinova_runs(n: int, loop: int, peers: int, repeats: int, folder: Path) -> It
         print(f"Crocoddyl is left out: {error}", file=sys.stderr)
         return
     yield peer
-    yield as_near(batch, guess, options, best, peer)
+    yield as_near(batch, guess, options, own[True, "fddp"], peer)
 
 
-def ur5_runs(n: int, loop: int, peers: int, repeats: int) -> Iterator[Run]:
+def ur5_runs(n: int, loop: int, peers: int, repeats: int, process: GenericProcess) -> Iterator[Run]:
     """All ways around the sphere."""
-    batch, guess, config = ur5(n)
+    batch, guess, config = _problems("ur5", n)
     options = {"gradient_tolerance": 1e-6, "constraint_tolerance": 1e-6}
-    ways = {"the Hessian of the cost": {"hessian": "gauss_newton"}, "that of the Lagrangian": {}}
-    for way, own in ways.items():
-        yield batch_run(batch, guess, options | own, "ipm", repeats, f"ipm, {way}")
-    for solver in ("fddp", "ddp"):
-        yield batch_run(batch, guess, options, solver, repeats)
-    for way, own in ways.items():
-        yield loop_run(batch, guess, options | own, "ipm", loop, f"ipm, {way}")
-    for solver in ("fddp", "ddp"):
-        yield loop_run(batch, guess, options, solver, loop)
+    ipm = {"ipm, the Hessian of the cost": {"hessian": "gauss_newton"}, "ipm, that of the Lagrangian": {}}
+    for batched in (True, False):
+        for name, own in ipm.items():
+            yield _with_generic(Way("ur5", n, batched, "ipm", options | own, loop, repeats, name), process)
+        for solver in ("fddp", "ddp"):
+            yield _with_generic(Way("ur5", n, batched, solver, options, loop, repeats), process)
     found = casadi_run(batch, guess, config, peers) if peers else None
     if found is not None:
         yield found
+
+
+def _with_generic(way: Way, process: GenericProcess) -> Run:
+    """The run of a way, with the speed of code that is compiled for any processor."""
+    return own_run(way)._replace(generic=process.call(own_speed, way))
 
 
 def main() -> None:
@@ -321,12 +364,15 @@ def main() -> None:
     unknown = set(arguments.problems) - {"kinova", "ur5"}
     if unknown:
         parser.error(f"no problem {min(unknown)!r}; there are: kinova, ur5")
+    print(sides(*(("Crocoddyl", "CasADi", "IPOPT") if peers else ())) + "\n")
     print("| " + " | ".join(COLUMNS) + " |\n" + "|---" * len(COLUMNS) + "|", flush=True)
     chosen = arguments.problems or ["kinova", "ur5"]
-    if "kinova" in chosen:
-        tell("Kinova reaches", kinova_runs(n, loop, peers, arguments.repeats, arguments.environment))
-    if "ur5" in chosen:
-        tell("UR5 around a sphere", ur5_runs(n, loop, peers, arguments.repeats))
+    given = n, loop, peers, arguments.repeats
+    with GenericProcess() as process:
+        if "kinova" in chosen:
+            tell("Kinova reaches", kinova_runs(*given, arguments.environment, process))
+        if "ur5" in chosen:
+            tell("UR5 around a sphere", ur5_runs(*given, process))
 
 
 if __name__ == "__main__":

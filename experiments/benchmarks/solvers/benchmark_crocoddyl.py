@@ -6,19 +6,24 @@ Crocoddyl lives in an environment of its own, made with what the extra ``bench-c
 another Pinocchio than the tests of this project.  It is asked by a script that speaks JSON (crocoddyl_side.py).  Crocoddyl's solves
 that are timed stop at its own tolerance, 1e-9 on the expected decrease of the cost; ours at the loosest with which they end at
 least as near to the optimum.  Iterations are the steps that were taken, on both sides; Crocoddyl's own count is one less.  Times
-are those of the processor, so that other programs on the machine count less; the two sides take turns, and medians count.
+are those of the processor, so that other programs on the machine count less; the sides take turns, and medians count.
+
+Crocoddyl's wheel is compiled for any x86-64 processor, code of this project for the one at hand: a column has its times when it is
+compiled as the wheel is.
 """
 
 from __future__ import annotations
 
 import statistics
 import time
+from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
 import trajopt as to
+from experiments.benchmarks.generic import COLUMN, GenericProcess, sides
 from experiments.benchmarks.solvers import crocoddyl_peer
 from experiments.benchmarks.solvers.crocoddyl_peer import theirs
 from experiments.benchmarks.solvers.crocoddyl_problems import PROBLEMS, Data, own_guess, own_problem
@@ -36,7 +41,7 @@ TURNS = 3
 
 
 class Row(NamedTuple):
-    """One line of the table; times in milliseconds."""
+    """One line of the table; times in milliseconds; generic: ours, compiled for any processor."""
 
     problem: str
     difference: float
@@ -44,6 +49,7 @@ class Row(NamedTuple):
     own_iterations: int
     theirs: float
     own: float
+    generic: float
 
 
 def own(ocp: to.OCP, guess: to.Guess, tolerance: float, p: Data) -> to.Solution:
@@ -62,7 +68,26 @@ def as_near(ocp: to.OCP, guess: to.Guess, p: Data, optimum: float, cost: float) 
     return tolerance
 
 
-def compared(name: str, python: Path, repeats: int) -> Row:
+def own_times(name: str, given: np.ndarray, tolerance: float, repeats: int) -> list[float]:
+    """Milliseconds of our solves, after one that compiles; given: what Crocoddyl tells of the guess."""
+    p, ocp, guess = _problem(name, given.tobytes(), given.shape)
+    own(ocp, guess, tolerance, p)
+    times = []
+    for _ in range(repeats):
+        began = time.process_time()
+        own(ocp, guess, tolerance, p)
+        times.append(1e3 * (time.process_time() - began))
+    return times
+
+
+@lru_cache(maxsize=1)
+def _problem(name: str, given: bytes, shape: tuple[int, ...]) -> tuple[Data, to.OCP, to.Guess]:
+    p = PROBLEMS[name]()
+    ocp = own_problem(p)
+    return p, ocp, own_guess(p, ocp, np.frombuffer(given).reshape(shape))
+
+
+def compared(name: str, python: Path, repeats: int, generic: GenericProcess) -> Row:
     """Both sides of a problem."""
     p = PROBLEMS[name]()
     told, arrays = theirs(python, p, 1)
@@ -74,16 +99,14 @@ def compared(name: str, python: Path, repeats: int) -> Row:
     optima = f"optimum {told['optimum']:.12g} (Crocoddyl), {best.cost:.12g} (here)"
     print(f"{name}: {optima}; controls differ by {away:.1e} of the largest", flush=True)
     tolerance = as_near(ocp, guess, p, min(best.cost, told["optimum"]), told["cost"])
-    their_times, own_times = [], []
+    given = name, arrays["guess"], tolerance, repeats
+    times: tuple[list[float], list[float], list[float]] = [], [], []
     for _ in range(TURNS):
         told, _ = theirs(python, p, repeats)
-        their_times += told["ms"]
-        for _ in range(repeats):
-            began = time.process_time()
-            found = own(ocp, guess, tolerance, p)
-            own_times.append(1e3 * (time.process_time() - began))
-    medians = statistics.median(their_times), statistics.median(own_times)
-    return Row(name, difference, told["iterations"], found.iterations, *medians)
+        for mine, found in zip(times, (told["ms"], own_times(*given), generic.call(own_times, *given)), strict=True):
+            mine += found
+    iterations = own(ocp, guess, tolerance, p).iterations
+    return Row(name, difference, told["iterations"], iterations, *map(statistics.median, times))
 
 
 def main() -> int:
@@ -92,12 +115,16 @@ def main() -> int:
     arguments, python = crocoddyl_peer.read(parser, "problem", PROBLEMS)
     if python is None:
         return 0
-    rows = [compared(name, python, arguments.repeats) for name in arguments.names]
-    print(f"\n{'problem':14s} {'optimum':>9s} {'iterations':>16s} {'Crocoddyl':>10s} {'here':>8s} {'times':>6s}")
+    print(sides("Crocoddyl"))
+    with GenericProcess() as generic:
+        rows = [compared(name, python, arguments.repeats, generic) for name in arguments.names]
+    head = f"{'problem':14s} {'optimum':>9s} {'iterations':>16s} {'Crocoddyl':>10s} {'here':>8s} {'times':>6s}"
+    print(f"\n{head} {COLUMN:>14s} {'times':>6s}")
     for r in rows:
         counts = f"{r.their_iterations} / {r.own_iterations}"
         print(
             f"{r.problem:14s} {r.difference:9.1e} {counts:>16s} {r.theirs:7.2f} ms {r.own:5.2f} ms {r.theirs / r.own:6.1f}"
+            f" {r.generic:11.2f} ms {r.theirs / r.generic:6.1f}"
         )
     different = [r.problem for r in rows if not r.difference <= SAME]
     if different:

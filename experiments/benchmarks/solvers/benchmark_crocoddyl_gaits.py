@@ -5,7 +5,8 @@
 GAIT: as "hyq walk"; default all.  The problems are those of :mod:`~experiments.benchmarks.solvers.crocoddyl_gaits`, from a robot
 that stands still with the torques that hold it, which Crocoddyl tells together with its optimum.  Each solver has its defaults;
 "ddp:gauss_newton" is DDP with that Hessian of the cost.  Times are those of the processor, on one thread, of a second solve, behind
-one that has compiled what it needs; above: the cost above Crocoddyl's optimum.
+one that has compiled what it needs, and of the same where code is compiled for any processor, as Crocoddyl's wheel is; above: the
+cost above Crocoddyl's optimum.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ import time
 from pathlib import Path
 
 import trajopt as to
+from dynamics_backends.protocol import Array
+from experiments.benchmarks.generic import COLUMN, GenericProcess, sides
 from experiments.benchmarks.solvers import crocoddyl_peer
 from experiments.benchmarks.solvers.crocoddyl_gaits import GAITS, ROBOTS, gait
 from experiments.benchmarks.solvers.crocoddyl_peer import theirs
@@ -21,27 +24,34 @@ from experiments.benchmarks.solvers.crocoddyl_problems import own_guess, own_pro
 from experiments.benchmarks.tables import markdown
 
 NAMES = tuple(f"{robot} {kind}" for robot in ROBOTS for kind in GAITS)
-COLUMNS = ("gait", "Crocoddyl", "solver", "end", "iterations", "above", "ms")
+COLUMNS = ("gait", "Crocoddyl", "solver", "end", "iterations", "above", "ms", f"ms, {COLUMN}")
 
 
-def compared(name: str, python: Path, solvers: list[str], iterations: int) -> list[list[str]]:
-    """The rows of a gait."""
-    robot, kind = name.split()
-    p = gait(robot, kind)
-    told, arrays = theirs(python, p, 1)
+def solved(name: str, held: Array, solver: str, iterations: int) -> tuple[str, int, float, float]:
+    """Status, iterations, cost and milliseconds of the second of two solves; held: the torques that hold the robot."""
+    p = gait(*name.split())
     ocp = own_problem(p)
-    guess = own_guess(p, ocp, arrays["guess"])
+    guess = own_guess(p, ocp, held)
+    name_of_solver, _, own = solver.partition(":")
+    hessian = {"hessian": own} if own else {}
+    for _ in range(2):
+        began = time.process_time()
+        found = to.solve(ocp, guess, {"max_iterations": iterations} | hessian, solver=name_of_solver)
+        ms = 1e3 * (time.process_time() - began)
+    return str(found.status.code), found.iterations, found.cost, ms
+
+
+def compared(name: str, python: Path, solvers: list[str], iterations: int, generic: GenericProcess) -> list[list[str]]:
+    """The rows of a gait."""
+    told, arrays = theirs(python, gait(*name.split()), 1)
     rows = []
     for solver in solvers:
-        name_of_solver, _, own = solver.partition(":")
-        hessian = {"hessian": own} if own else {}
-        for _ in range(2):
-            began = time.process_time()
-            found = to.solve(ocp, guess, {"max_iterations": iterations} | hessian, solver=name_of_solver)
-            ms = 1e3 * (time.process_time() - began)
-        above = found.cost / told["optimum"] - 1.0
-        row = [name, f"{told['optimum']:.6g}, {told['iterations']} iterations", solver, str(found.status.code)]
-        rows.append([*row, str(found.iterations), f"{above:.1e}", f"{ms:.0f}"])
+        given = name, arrays["guess"], solver, iterations
+        code, steps, cost, ms = solved(*given)
+        *_, ms_generic = generic.call(solved, *given)
+        above = cost / told["optimum"] - 1.0
+        row = [name, f"{told['optimum']:.6g}, {told['iterations']} iterations", solver, code]
+        rows.append([*row, str(steps), f"{above:.1e}", f"{ms:.0f}", f"{ms_generic:.0f}"])
         print(*rows[-1], sep=" | ", flush=True)
     return rows
 
@@ -54,11 +64,10 @@ def main() -> int:
     if python is None:
         return 0
     solvers = arguments.solvers.split(",")
-    print(
-        markdown(
-            COLUMNS, (row for name in arguments.names for row in compared(name, python, solvers, arguments.iterations))
-        )
-    )
+    print(sides("Crocoddyl"))
+    with GenericProcess() as generic:
+        found = [compared(name, python, solvers, arguments.iterations, generic) for name in arguments.names]
+    print(markdown(COLUMNS, (row for rows in found for row in rows)))
     return 0
 
 

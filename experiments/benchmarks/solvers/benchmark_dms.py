@@ -7,6 +7,8 @@ program with CasADi too: the articulated-body algorithm and the constraints as S
 AD, all as C compiled with -O1 and with -O3, solved by the same IPOPT and by the fatrop of CasADi's wheel (variables and rows stage
 by stage, what is fixed as equations). With its own choice, derivatives in up to 64 directions at once, the C code has functions
 of 10^5 statements, on which compilers take minutes; it is limited to DIRECTIONS.
+
+CasADi's C code is compiled for the processor at hand, as ours is; the last column has our time where it is compiled for any.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dynamics_backends.compiled.runtime.toolchain import find_toolchain
+from experiments.benchmarks.generic import COLUMN, GenericProcess, sides
 from experiments.config.build import build_task
 from experiments.config.config import load_config
 from trajopt.problem.ocp import OCP
@@ -37,11 +40,12 @@ CONFIGS = Path(__file__).parents[3] / "problems" / "configs"
 DEFAULT = ("ur5_obstacle", "irb4600_dms", "irb4600_obstacle")
 PATIENCE, QUICK_PATIENCE = 240.0, 120.0  # [s] for a compiler
 DIRECTIONS = 6  # of a derivative function
-COLUMNS = ("program", "solved by", "iterations", "cost", "ms/iteration", "derivatives", "values", "IPOPT")
+COLUMNS = ("program", "solved by", "iterations", "cost", "ms/iteration", "derivatives", "values", "IPOPT", COLUMN)
 
 
 class Row(NamedTuple):
-    """One line: milliseconds for each iteration, all included, and of it derivatives, values, IPOPT itself."""
+    """One line: milliseconds for each iteration, all included, and of it derivatives, values, IPOPT itself; generic: all, compiled
+    for any processor."""
 
     program: str
     by: str
@@ -51,6 +55,21 @@ class Row(NamedTuple):
     derivatives: float
     values: float
     ipopt: float
+    generic: float = float("nan")
+
+
+def given_by(path: Path) -> tuple[str, Transcription, np.ndarray, Any]:
+    """Name, program, guess and options of a configuration."""
+    config = load_config(path)
+    task, adaptive = build_task(config), DMSOptions(barrier_strategy="adaptive")
+    options = config.solver_options if config.solver_name == "dms" else adaptive
+    program = transcribed(task.ocp, task.guess, options)
+    return path.stem, program, program.variables(*task.guess), options
+
+
+def own_time(path: Path, repeats: int) -> float:
+    """Milliseconds for each iteration of the fastest of some solves."""
+    return own_row(*given_by(path), repeats).total
 
 
 def own_row(name: str, program: Transcription, w: np.ndarray, options: Any, repeats: int) -> Row:
@@ -258,20 +277,18 @@ def main() -> None:
     arguments = parser.parse_args()
     os.environ["TRAJOPT_THREADS"] = "1"
     repeats, patience = arguments.repeats, QUICK_PATIENCE if arguments.quick else PATIENCE
+    print(sides("CasADi", "IPOPT"))
     print("| " + " | ".join(COLUMNS) + " |\n" + "|---" * len(COLUMNS) + "|", flush=True)
-    for i, name in enumerate(arguments.configs[:1] if arguments.quick else arguments.configs):
-        path = Path(name) if name.endswith(".toml") else CONFIGS / f"{name}.toml"
-        config = load_config(path)
-        task, adaptive = build_task(config), DMSOptions(barrier_strategy="adaptive")
-        options = config.solver_options if config.solver_name == "dms" else adaptive
-        program = transcribed(task.ocp, task.guess, options)
-        given = (path.stem, program, program.variables(*task.guess), options)
-        rows: Iterable[Row] = [own_row(*given, repeats)]
-        if arguments.peer and i == 0:
-            rows = chain(rows, casadi_rows(*given, max(2, repeats // 10), patience))
-        for row in rows:
-            numbers = " | ".join(f"{v:.2f}" for v in row[4:])
-            print(f"| {row.program} | {row.by} | {row.iterations} | {row.cost:.8g} | {numbers} |", flush=True)
+    with GenericProcess() as process:
+        for i, name in enumerate(arguments.configs[:1] if arguments.quick else arguments.configs):
+            path = Path(name) if name.endswith(".toml") else CONFIGS / f"{name}.toml"
+            given = given_by(path)
+            rows: Iterable[Row] = [own_row(*given, repeats)._replace(generic=process.call(own_time, path, repeats))]
+            if arguments.peer and i == 0:
+                rows = chain(rows, casadi_rows(*given, max(2, repeats // 10), patience))
+            for row in rows:
+                numbers = " | ".join("" if np.isnan(v) else f"{v:.2f}" for v in row[4:])
+                print(f"| {row.program} | {row.by} | {row.iterations} | {row.cost:.8g} | {numbers} |", flush=True)
 
 
 if __name__ == "__main__":

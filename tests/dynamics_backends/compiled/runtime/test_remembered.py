@@ -219,14 +219,14 @@ def test_a_process_killed_at_any_moment_leaves_nothing_wrong(folder):
 
 def test_what_is_known_of_a_compiler_is_kept_for_its_file(folder, monkeypatch):
     asked, ask = [], toolchain._asked
-    monkeypatch.setattr(toolchain, "_asked", lambda command: (asked.append(command), ask(command))[1])
+    monkeypatch.setattr(toolchain, "_asked", lambda *given: (asked.append(given), ask(*given))[1])
     command = find_toolchain().command
-    if toolchain._identity(command) is None:
+    if toolchain._identity(command, "native") is None:
         pytest.skip("the compiler is a script or a wrapper, which is asked each time")
-    first, second = toolchain._examined(command), toolchain._examined(command)
+    first, second = toolchain._examined(command, "native"), toolchain._examined(command, "native")
     assert first == second and len(asked) == 1
     monkeypatch.setattr(toolchain, "cpu_features", lambda: "another processor")
-    toolchain._examined(command)
+    toolchain._examined(command, "native")
     assert len(asked) == 2
 
 
@@ -234,8 +234,8 @@ def test_a_script_around_a_compiler_is_asked_each_time(folder, tmp_path):
     script = tmp_path / "gcc"
     script.write_text('#!/bin/sh\nexec gcc "$@"\n')
     script.chmod(0o755)
-    assert toolchain._identity((str(script),)) is None
-    assert toolchain._identity(("ccache", "gcc")) is None
+    assert toolchain._identity((str(script),), "native") is None
+    assert toolchain._identity(("ccache", "gcc"), "native") is None
 
 
 def test_the_kernel_cache_is_where_values_are_kept(folder):

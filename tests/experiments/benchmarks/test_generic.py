@@ -1,0 +1,80 @@
+"""Benchmarks beside peers: what they say of how each side was compiled, and the column of code for any processor."""
+
+import numpy as np
+import pytest
+
+from dynamics_backends.compiled.runtime.toolchain import find_toolchain
+from experiments.benchmarks.derivatives import benchmark_compiled
+from experiments.benchmarks.generic import COLUMN, GENERIC, GenericProcess, sides
+from experiments.benchmarks.solvers import benchmark_batch, benchmark_crocoddyl, benchmark_dms
+from experiments.benchmarks.solvers.crocoddyl_problems import PROBLEMS, own_problem
+from trajopt import solve
+
+pytestmark = pytest.mark.needs_compiler
+
+
+class Here:
+    """Calls in this process, in the place of the other one."""
+
+    def call(self, function, *arguments):
+        return function(*arguments)
+
+
+def instruction_set():
+    """Those of the process that this is called in."""
+    return find_toolchain().march, find_toolchain().lanes
+
+
+def test_the_other_process_compiles_for_any_processor():
+    own = instruction_set()
+    with GenericProcess() as process:
+        march, lanes = process.call(instruction_set)
+        with pytest.raises(ZeroDivisionError):
+            process.call(divmod, 1, 0)
+    assert march == GENERIC and lanes <= own[1]
+    assert instruction_set() == own
+
+
+def test_reports_say_how_each_side_was_compiled():
+    lines = sides("Crocoddyl", "CasADi").splitlines()
+    assert len(lines) == 3
+    assert "-march=native" in lines[0] and f"'{COLUMN}': the same with -march={GENERIC}" in lines[0]
+    assert lines[1].startswith("- Crocoddyl: its wheel on PyPI") and "compiled here with -march=native" in lines[2]
+
+
+def test_crocoddyl_rows_have_a_time_of_code_for_any_processor(monkeypatch):
+    p = PROBLEMS["unicycle"]()
+    best = solve(own_problem(p), solver="fddp", options={"gradient_tolerance": 1e-8})
+    told = {"optimum": best.cost, "cost": best.cost, "iterations": 3, "ms": [1.0, 2.0]}
+    monkeypatch.setattr(benchmark_crocoddyl, "theirs", lambda *_: (told, {"guess": np.zeros((0, 0)), "us": best.us}))
+    row = benchmark_crocoddyl.compared("unicycle", "python", 2, Here())
+    assert row.difference < 1e-9 and row.theirs == 1.5
+    assert row.own > 0.0 and row.generic > 0.0
+
+
+def test_lines_of_the_compiled_engine_have_the_ratio_of_code_for_any_processor():
+    ours, theirs = benchmark_compiled.Times(2.0, 1.0), benchmark_compiled.Times(8.0, 8.0)
+    plain = benchmark_compiled.entry("dFD", "us/knot", ours, "Pinocchio", theirs, least=3.0)
+    found = benchmark_compiled.with_generic(plain, 4.0)
+    assert (found.ratio, found.generic, found.ratio_of_generic, found.holds) == (4.0, 4.0, 2.0, True)
+    assert (
+        len(benchmark_compiled.cells(found)) == len(benchmark_compiled.cells(plain)) == len(benchmark_compiled.HEADER)
+    )
+    assert COLUMN in benchmark_compiled.HEADER
+
+
+def test_batch_lines_have_as_many_cells_as_the_head(capsys):
+    runs = [
+        benchmark_batch.Run("solve_batch, ddp", np.ones(4), 9.0, 2.0, 1.0, "told", generic=0.5),
+        benchmark_batch.Run("Crocoddyl", np.ones(2), 9.0, 2.0, 1.0),
+    ]
+    benchmark_batch.tell("reaches", runs)
+    own, peer = (line.strip("| \n").split(" | ") for line in capsys.readouterr().out.splitlines())
+    at = benchmark_batch.COLUMNS.index(f"solutions a second, {COLUMN}")
+    assert len(own) == len(benchmark_batch.COLUMNS) and own[at] == "0.5"
+    assert peer[at].strip() == ""
+
+
+def test_dms_rows_have_as_many_cells_as_the_head():
+    assert len(benchmark_dms.Row._fields) == len(benchmark_dms.COLUMNS)
+    assert benchmark_dms.COLUMNS[-1] == COLUMN
