@@ -93,7 +93,7 @@ class Phase:
     """Knots that share dynamics and running cost terms.
 
     dt: (N,) time steps [s]. terms: running cost. parameters: of the dynamics, each (n,) or (N, n). constraints: on every knot.
-    Raises ValueError for more than MOST_STEPS time steps.
+    Raises ValueError for more than MOST_STEPS time steps, or steps of the integrator within them.
     """
 
     dynamics: DiscreteMap
@@ -105,6 +105,10 @@ class Phase:
     def __post_init__(self) -> None:
         if np.size(self.dt) > MOST_STEPS:
             raise ValueError(f"a phase has {np.size(self.dt)} time steps; give it at most {MOST_STEPS}, by a longer dt")
+        sampling = getattr(self.dynamics, "sampling", None)
+        if sampling is not None and np.size(self.dt) * sampling.substeps > MOST_STEPS:
+            steps = f"{np.size(self.dt)} time steps of {sampling.substeps} substeps"
+            raise ValueError(f"a phase has {steps}; give it at most {MOST_STEPS} substeps in all")
         object.__setattr__(self, "dt", np.atleast_1d(np.array(self.dt, dtype=float)))
         object.__setattr__(self, "terms", _terms("the running costs", self.terms))
         object.__setattr__(self, "constraints", _constraints("constraints", self.constraints))

@@ -28,6 +28,14 @@ IPOPT_HESSIANS = ("exact", "gauss_newton", "limited_memory")
 BARRIERS = ("monotone", "adaptive")
 SQP_HESSIANS = ("auto", "exact", "gauss_newton", "scqp")
 GLOBALIZATIONS = ("merit", "filter", "none")
+MAX_TOLERANCE, MAX_GRADIENT = 1.0, 1e3
+"""Largest tolerances, and of the gradient of a cost that is not scaled: larger ones accept any iterate."""
+MAX_BARRIER = 1e8
+"""Largest initial barrier parameter."""
+MAX_BACKTRACKS = 100
+"""Halvings of a step; below 2^-53 of its length a step changes nothing."""
+MAX_COUNT = 1_000_000
+"""Largest number of iterations."""
 LEAST_TIME = 1e-3
 """[s] of an attempt that follows another, where a time limit has passed."""
 
@@ -94,14 +102,19 @@ class SLQOptions:
         _require(whole or nodes in ("single", "all"), "shooting", nodes, "'single', 'all' or an integer of at least 1")
         _require_known(self, gaps=GAPS, hessian=COST_HESSIANS, regularize=REGULARIZATIONS)
         _require_known(self, globalization=SHOOTING_GLOBALIZATIONS)
-        _require_counts(self, "max_iterations", "max_backtracks")
-        outer = self.max_outer_iterations
-        _require(isinstance(outer, int) and outer >= 1, "max_outer_iterations", outer, "an integer of at least 1")
-        _require_positive(self, "constraint_tolerance", "constraint_penalty", "max_constraint_penalty")
-        _require_positive(self, "gradient_tolerance", "defect_tolerance", "kkt_tolerance")
-        _require_positive(self, "min_regularization", "max_regularization")
-        for key in ("cost_tolerance", "initial_regularization", "penalty"):
+        _require_counts(self, "max_iterations")
+        _require_counts(self, "max_backtracks", most=MAX_BACKTRACKS)
+        _require_counts(self, "max_outer_iterations", least=1)
+        _require_tolerances(self, "defect_tolerance", "kkt_tolerance", "constraint_tolerance")
+        _require_tolerances(self, "gradient_tolerance", most=MAX_GRADIENT)
+        _require_ordered(self, "constraint_penalty", "max_constraint_penalty")
+        _require_ordered(self, "min_regularization", "max_regularization")
+        for key in ("initial_regularization", "penalty"):
             _require(_number(value := getattr(self, key)) and value >= 0, key, value, "a number of at least 0")
+        change, initial = self.cost_tolerance, self.initial_regularization
+        _require(_number(change) and 0 <= change <= 1, "cost_tolerance", change, "a number in [0, 1]")
+        most = f"at most max_regularization = {self.max_regularization:g}"
+        _require(initial <= self.max_regularization, "initial_regularization", initial, most)
         _require_positive(self, "time_limit", or_none=True)
         _require(
             _number(self.accept_ratio) and 0 < self.accept_ratio < 1, "accept_ratio", self.accept_ratio, "in (0, 1)"
@@ -195,9 +208,10 @@ class SQPOptions:
             _require(value in known, key, value, " or ".join(map(repr, known)))
         correct = self.second_order_correction
         _require(isinstance(correct, bool), "second_order_correction", correct, "true or false")
-        _require_counts(self, "max_iterations", "max_backtracks")
-        _require_positive(self, "gradient_tolerance", "constraint_tolerance", "kkt_tolerance")
-        _require_positive(self, "elastic_weight", "max_elastic_weight")
+        _require_counts(self, "max_iterations")
+        _require_counts(self, "max_backtracks", most=MAX_BACKTRACKS)
+        _require_tolerances(self, "gradient_tolerance", "constraint_tolerance", "kkt_tolerance")
+        _require_ordered(self, "elastic_weight", "max_elastic_weight")
         _require(_number(self.penalty) and self.penalty >= 0, "penalty", self.penalty, "a number of at least 0")
         _require_positive(self, "time_limit", or_none=True)
         ratio = self.accept_ratio
@@ -232,7 +246,8 @@ class DMSOptions:
     def __post_init__(self) -> None:
         _require_known(self, hold=HOLDS, hessian=IPOPT_HESSIANS, barrier_strategy=BARRIERS)
         _require_counts(self, "max_iterations")
-        _require_positive(self, "gradient_tolerance", "constraint_tolerance", "barrier")
+        _require_tolerances(self, "gradient_tolerance", "constraint_tolerance")
+        _require_positive(self, "barrier", most=MAX_BARRIER)
         _require_positive(self, "time_limit", or_none=True)
 
 
@@ -261,7 +276,8 @@ class IPMOptions:
     def __post_init__(self) -> None:
         _require_known(self, hessian=("auto", "exact", "gauss_newton"), barrier_strategy=BARRIERS)
         _require_counts(self, "max_iterations")
-        _require_positive(self, "gradient_tolerance", "constraint_tolerance", "barrier")
+        _require_tolerances(self, "gradient_tolerance", "constraint_tolerance")
+        _require_positive(self, "barrier", most=MAX_BARRIER)
         _require_positive(self, "time_limit", or_none=True)
 
 
@@ -280,17 +296,31 @@ def _require_known(options: object, **choices: Sequence[str]) -> None:
         _require(value in known, key, value, " or ".join(map(repr, known)))
 
 
-def _require_counts(options: object, *keys: str) -> None:
+def _require_counts(options: object, *keys: str, least: int = 0, most: int = MAX_COUNT, or_none: bool = False) -> None:
+    expected = f"{'None or ' if or_none else ''}an integer of at least {least} and at most {most}"
     for key in keys:
         value = getattr(options, key)
-        _require(isinstance(value, int) and value >= 0, key, value, "an integer of at least 0")
+        whole = isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
+        _require(whole or (or_none and value is None), key, value, expected)
 
 
-def _require_positive(options: object, *keys: str, or_none: bool = False) -> None:
-    expected = f"{'None or ' if or_none else ''}a positive number"
+def _require_positive(options: object, *keys: str, most: float = math.inf, or_none: bool = False) -> None:
+    limit = "" if most == math.inf else f" of at most {most:g}"
+    expected = f"{'None or ' if or_none else ''}a positive number{limit}"
     for key in keys:
         value = getattr(options, key)
-        _require((or_none and value is None) or (_number(value) and value > 0), key, value, expected)
+        _require((or_none and value is None) or (_number(value) and 0 < value <= most), key, value, expected)
+
+
+def _require_tolerances(options: object, *keys: str, most: float = MAX_TOLERANCE, or_none: bool = False) -> None:
+    _require_positive(options, *keys, most=most, or_none=or_none)
+
+
+def _require_ordered(options: object, low: str, high: str) -> None:
+    """Two positive numbers, the second at least as large as the first."""
+    _require_positive(options, low, high)
+    first, last = getattr(options, low), getattr(options, high)
+    _require(first <= last, high, last, f"a number of at least {low} = {first:g}")
 
 
 @dataclass(frozen=True)
@@ -308,8 +338,7 @@ class AutoOptions:
     fallback: bool = True
 
     def __post_init__(self) -> None:
-        count = self.max_iterations
-        whole = isinstance(count, int) and not isinstance(count, bool) and count >= 0
-        _require(count is None or whole, "max_iterations", count, "None or an integer of at least 0")
-        _require_positive(self, "time_limit", "gradient_tolerance", "constraint_tolerance", or_none=True)
+        _require_counts(self, "max_iterations", or_none=True)
+        _require_positive(self, "time_limit", or_none=True)
+        _require_tolerances(self, "gradient_tolerance", "constraint_tolerance", or_none=True)
         _require(isinstance(self.fallback, bool), "fallback", self.fallback, "true or false")

@@ -63,6 +63,16 @@ def test_more_time_steps_than_memory_holds_are_refused_before_it_is_taken():
         _problem(horizon=10**9)
 
 
+def test_more_substeps_than_a_run_of_hours_takes_are_refused():
+    backend = to.make_backend(to.FreeBody(to.chain(1)), engine="numpy")
+    with pytest.raises(ValueError, match="substeps = 1000000000; expected an integer of at least 1 and at most 10000"):
+        to.SampledSystem(backend, "rk4", 10**9)
+    many = to.SampledSystem(backend, "rk4", 10_000)
+    with pytest.raises(ValueError, match="1001 time steps of 10000 substeps; give it at most 10000000 substeps"):
+        to.Phase(many, np.full(1001, 0.01))
+    assert to.Phase(many, np.full(1000, 0.01)).knots == 1000
+
+
 def test_a_good_problem_has_no_findings():
     ocp = _problem(u_lower=-np.ones(3), u_upper=np.ones((5, 3)))
     assert validate(ocp, constant_guess(ocp)) == []
