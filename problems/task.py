@@ -6,10 +6,11 @@ system into a `DynamicsBackend`; the module knows neither its name nor the solve
 
 from __future__ import annotations
 
+import math
 import re
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -25,8 +26,10 @@ from dynamics_backends.rigid_body.model.model import STANDARD_GRAVITY, Model
 from problems.robots import is_path, load_robot
 from trajopt import OCP, Guess, SampledSystem, Solution, constant_guess
 from trajopt.problem.goals import Goal, state_goal
+from trajopt.problem.ocp import MOST_STEPS
 from trajopt.problem.residuals import LinkPoint
 from trajopt.replanning.plan import Horizon
+from trajopt.step.sensitivities import MOST_SUBSTEPS
 from trajopt.validation.broken_limits import BrokenLimit
 
 BackendFactory = Callable[[Map], DynamicsBackend]
@@ -81,6 +84,11 @@ def missing(
     return lambda xs: goal.missed(xs, np.zeros(len(xs)))
 
 
+def no_commands(xs: Array, times: Array) -> Sequence[str]:
+    """No sentence, where no speed and no distance is commanded."""
+    return ()
+
+
 def no_outcome(x: Array) -> list[str]:
     """Say nothing about the final state."""
     return []
@@ -116,10 +124,10 @@ class Task:
     points: of the links, whose distance from obstacles is of interest. contour: the path that the frame follows.
     moved: takes a problem's references to those from a time [s] on; default: they stay. following: of a problem, a new horizon of a
     run that follows what is measured; or None.
-    warnings: doubts about the settings. notes: what validation tells beside them. carried: those of them that reports tell too, how
-    numbers were carried over to another robot.
+    warnings: doubts about the settings. notes: what validation tells beside them.
     contact_limits: what contacts do in states (N + 1, nx) under controls (N, nu) that none can.
     outcome: sentences about a final state (nx,), for example how far from its goal it is.
+    commands: sentences about commanded and achieved speeds and distances, from states (M, nx) at times (M,) [s].
     nearness: how near states (N + 1, nx) come to what stands in the way.
     missed: sentences about what states (N + 1, nx) do not reach, with the reason and the remedy; none where the goal is met.
     fallen: the same about falls, in states (M, nx) at times (M,) [s]. These three become the ``goals`` of the problem.
@@ -146,9 +154,9 @@ class Task:
     following: Callable[[OCP], Horizon] | None = None
     warnings: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
-    carried: tuple[str, ...] = ()
     contact_limits: Callable[[Array, Array], list[BrokenLimit]] = no_contacts
     outcome: Callable[[Array], list[str]] = no_outcome
+    commands: Callable[[Array, Array], Sequence[str]] = no_commands
     nearness: Callable[[Array], Nearness] = nothing_near
     missed: Callable[[Array], Sequence[str]] = nothing_missed
     fallen: Callable[[Array, Array], Sequence[str]] = no_fall
@@ -167,7 +175,11 @@ class Task:
     def goals(self) -> tuple[Goal, ...]:
         """The goals of the task, as its problem has them: to reach the end, to stay clear of obstacles, not to fall."""
         return (
-            Goal("end", lambda xs, times: self.missed(xs), lambda xs, times: self.outcome(xs[-1])),
+            Goal(
+                "end",
+                lambda xs, times: self.missed(xs),
+                lambda xs, times: [*self.outcome(xs[-1]), *self.commands(xs, times)],
+            ),
             Goal(
                 "clearance", lambda xs, times: self.nearness(xs).warnings, lambda xs, times: self.nearness(xs).sentences
             ),
@@ -189,11 +201,11 @@ class Task:
         return constant_guess(self.ocp) if callable(self.initial) else self.initial
 
 
-def _holds_nan(value: Any) -> bool:
-    """Whether a setting, or one of those that it is made of, is no number."""
+def _all_numbers(value: Any, is_valid: Callable[[float], bool]) -> bool:
+    """True if each float in a setting, or in the settings that it is made of, is valid."""
     if isinstance(value, (Mapping, tuple, list)):
-        return any(map(_holds_nan, value.values() if isinstance(value, Mapping) else value))
-    return isinstance(value, float) and value != value
+        return all(_all_numbers(v, is_valid) for v in (value.values() if isinstance(value, Mapping) else value))
+    return not isinstance(value, float) or is_valid(value)
 
 
 POSTURES = ("q0", "goal_q", "joints")
@@ -209,7 +221,14 @@ class SettingsError(ValueError):
 
 
 class Checked:
-    """A base of dataclasses that checks all values at construction: SettingsError names every bad one."""
+    """A base of dataclasses that checks all values at construction: SettingsError names every bad one.
+
+    Numbers are finite, except those of the keys in :meth:`unbounded`.
+    """
+
+    def unbounded(self) -> tuple[str, ...]:
+        """The keys whose numbers may be infinite."""
+        return ()
 
     def checks(self) -> Checks:
         """What is required of each value."""
@@ -218,13 +237,19 @@ class Checked:
     def __post_init__(self) -> None:
         failed = {k: expected for k, (good, expected) in self.checks().items() if not good}
         for key, value in ((f.name, getattr(self, f.name)) for f in fields(self)):  # type: ignore[arg-type]
-            if key not in failed and key not in POSTURES and _holds_nan(value):
+            if key in failed or key in POSTURES:
+                continue
+            if not _all_numbers(value, lambda number: number == number):
                 failed[key] = "a number" if isinstance(value, float) else "numbers"
+            elif key not in self.unbounded() and not _all_numbers(value, math.isfinite):
+                failed[key] = "a finite number" if isinstance(value, float) else "finite numbers"
         if failed:
             raise SettingsError({k: f"expected {e}{self._found(k, e)}" for k, e in failed.items()})
 
     def _found(self, key: str, expected: str) -> str:
-        """The value at fault; nothing where other settings are named: then it is their combination."""
+        """The value at fault; nothing for a table, and where other settings are named: then it is their combination."""
+        if is_dataclass(getattr(self, key)):
+            return ""
         others = {f.name for f in fields(self) if f.name != key}  # type: ignore[arg-type]
         return "" if others & set(re.findall(r"\w+", expected)) else f", got {getattr(self, key)!r}"
 
@@ -243,12 +268,18 @@ class Sampling(Checked):
         return {
             "horizon": (1 <= self.horizon <= MOST_KNOTS, f"at least 1 and at most {MOST_KNOTS}"),
             "dt": (0 < self.dt < np.inf, "a positive number of seconds"),
-            "substeps": (self.substeps >= 1, "at least 1"),
+            "substeps": substeps_check(self.substeps, self.horizon),
         }
 
     def sampled(self, backend: DynamicsBackend) -> SampledSystem:
         """The system of a backend on this time grid."""
         return SampledSystem(backend, self.integrator, self.substeps)
+
+
+def substeps_check(substeps: int, steps: float) -> tuple[bool, str]:
+    """The check of the steps of an integrator in each of a number of time steps."""
+    most = int(min(MOST_SUBSTEPS, MOST_STEPS / max(1.0, steps)))
+    return 1 <= substeps <= most, f"at least 1 and, with so many time steps, at most {most}"
 
 
 def not_negative(value: float | tuple[float, ...]) -> tuple[bool, str]:
@@ -258,8 +289,15 @@ def not_negative(value: float | tuple[float, ...]) -> tuple[bool, str]:
 
 
 def positive(value: float) -> tuple[bool, str]:
-    """The check of a limit, which may be infinite."""
+    """The check of a number above 0."""
     return value > 0, "a positive number"
+
+
+def one_of_two(settings: Any, key: str, *others: str) -> tuple[bool, str]:
+    """The check of a number, or None, that is given in place of other settings."""
+    value, beside = getattr(settings, key), [other for other in others if getattr(settings, other) is not None]
+    expected = f"a finite number and no {' or '.join(others)} beside it: leave one of them out"
+    return value is None or (bool(np.isfinite(value)) and not beside), expected
 
 
 def per_dof(value: float | tuple[float, ...], size: int, key: str) -> Array:

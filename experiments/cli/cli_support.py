@@ -152,7 +152,10 @@ def configured(path: str, overrides: Iterable[str] = (), **named: str | None) ->
     keys = {"urdf": "problem.robot", "backend": "backend.name", "solver": "solver.name"}
     keys |= {"out": "output.directory", "verbosity": "output.verbosity"}
     literal = [f"{keys[k]}={_quoted(v)}" for k, v in named.items() if v is not None]
-    return load_config(path, [*overrides, *literal], lambda sentence: click.echo(sentence, err=True))
+    config = load_config(path, [*overrides, *literal], lambda sentence: click.echo(sentence, err=True))
+    for sentence in config.notes:
+        click.echo(sentence)
+    return config
 
 
 def _quoted(value: object) -> str:

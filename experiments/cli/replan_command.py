@@ -157,6 +157,8 @@ def _finish(start: Setup, log: RunLog, folder: Path, written: list[Path]) -> Non
         click.echo(line)
     for sentence in [] if start.config.replan.goal.term else start.task.outcome(log.xs[-1]):
         click.echo(sentence)
+    for sentence in start.task.commands(log.xs, log.times):
+        click.echo(sentence)
     amiss = list(amiss_in(start, log, numbers))
     warn(amiss)
     written = [*written, *log.save(folder, numbers)]

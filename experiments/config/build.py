@@ -80,7 +80,7 @@ def solve_task(
         solution = over_easier(config, task.easier, task.guess, last, callback, check=check)
     else:
         solution = last(guess)
-    facts: dict[str, Any] = {"config": config.resolved(task.resolved).as_dict(), "notes": list(task.carried)}
+    facts: dict[str, Any] = {"config": config.resolved(task.resolved).as_dict()}
     if "limits" in solution.meta:
         facts["limits"] = limits_of(config, task, solution)
     return replace(solution, meta={**solution.meta, **facts})

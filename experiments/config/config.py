@@ -2,7 +2,8 @@
 
     backend = "analytic"        # or a table: [backend] name, engine, step, mode
     engine = "auto"
-    [problem]                   # name, and the settings of problems/<name>.py; time = "free", see problems/free_time.py
+    [problem]                   # name, and the settings of problems/<name>.py; time = "free", see problems/free_time.py; its
+                                # numbers are for the robot that it names
     [solver]                    # name, and the fields of its options
     [output]                    # directory, plots, verbosity
     [replan]                    # how `trajopt replan` runs, see problems/replanning/scenario.py
@@ -15,6 +16,7 @@ from __future__ import annotations
 
 import re
 import tomllib
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import asdict, dataclass, field, fields, replace
@@ -24,6 +26,7 @@ from typing import Any, Literal
 from dynamics_backends.methods.finite_difference import LARGEST_STEP
 from dynamics_backends.names import UnknownName, nearest_names
 from dynamics_backends.registry import ENGINES, METHODS
+from dynamics_backends.rigid_body.robots import ROBOT_WARNINGS
 from experiments.config.bundled import config_file
 from experiments.config.schema import read_table
 from problems.free_time import TIME_KEYS, TimeSettings
@@ -160,7 +163,8 @@ def _flat(tables: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]
 class Config:
     """Checked settings. problem_name, solver_name: keys of the registries. source: the file, for messages.
 
-    replan, sweep: None where the config has no such table.
+    replan, sweep: None where the config has no such table. given: keys of the problem whose values the command line gave. notes:
+    sentences about numbers that were carried over to another robot, that follow from others, or that are rounded.
     """
 
     source: str
@@ -173,6 +177,8 @@ class Config:
     replan: Any = None
     sweep: SweepSettings | None = None
     time: TimeSettings = field(default_factory=TimeSettings)
+    given: frozenset[str] = field(default=frozenset(), compare=False)
+    notes: tuple[str, ...] = field(default=(), compare=False)
 
     @property
     def directory(self) -> Path:
@@ -218,8 +224,11 @@ def load_config(
 ) -> Config:
     """Read a file, or the bundled one of a bare name; overrides are texts such as "problem.dt=0.02".
 
-    Where one of them names another solver than the file does, that takes over the file's options that it has; told: called with a
-    sentence about the others. Raises ConfigError with all mistakes, OSError.
+    Where one of them names another solver than the file does, that takes over the file's options that it has. Where one of them
+    names another robot, numbers of the file are carried over to it, and those of overrides are taken as they are; see
+    :func:`read_config`. told: called with a sentence about each setting of the file that is left out.
+
+    Raises ConfigError with all mistakes, OSError, and where the robot is another one, what loading both raises.
     """
     path = config_file(Path(path))
     try:
@@ -230,14 +239,38 @@ def load_config(
     except UnicodeDecodeError as error:
         raise ConfigError(str(path), ["not a text in UTF-8; give a TOML file"]) from error
     for key, file in _files(values):
-        values["problem"][key] = str(path.parent / file)
+        values["problem"][key] = str((path.parent / file).absolute())
     overrides = list(overrides)
     _change_solver(values, overrides, told)
+    written = deepcopy(values.get("problem"))
+    given = override_problem(values, dict(map(parsed_override, overrides)), told)
     for override in overrides:
         apply_override(values, override)
     for key, file in _files(values):  # so that what is saved finds them from any folder
         values["problem"][key] = str(file.absolute())
-    return read_config(values, str(path))
+    return read_config(values, str(path), written=written, given=given)
+
+
+def override_problem(
+    values: dict[str, Any], overrides: Mapping[str, Any], told: Callable[[str], None] = lambda sentence: None
+) -> frozenset[str]:
+    """The keys of the problem that overrides (values by dotted key) give, such as "running.attitude".
+
+    Of two ways to say one thing, such as a distance and a velocity, what the file says by the other way is removed from ``values``;
+    told: called with a sentence about it.
+    """
+    head = "problem."
+    given = frozenset(key.removeprefix(head) for key, _ in _flat(overrides) if key.startswith(head))
+    table = values.get("problem")
+    if not isinstance(table, dict) or table.get("name") not in PROBLEMS:
+        return given
+    for one, other in getattr(load_problem(table["name"]).Settings, "ALTERNATIVES", ()):
+        for keys, others in ((one, other), (other, one)):
+            if given.intersection(keys) and not given.intersection(others):
+                for key in set(others).intersection(table):
+                    del table[key]
+                    told(f"problem.{key} of the file is left out: problem.{min(given.intersection(keys))} is given")
+    return given
 
 
 def _change_solver(values: dict[str, Any], overrides: list[str], told: Callable[[str], None]) -> None:
@@ -280,6 +313,11 @@ def _not_toml(text: str, error: tomllib.TOMLDecodeError) -> str:
 
 def apply_override(values: dict[str, Any], override: str) -> None:
     """Set "a.b=value", the value in TOML; a text that is no TOML value is taken as it stands."""
+    set_value(values, *parsed_override(override))
+
+
+def parsed_override(override: str) -> tuple[str, Any]:
+    """The dotted key and the value of "a.b=value". Raises ConfigError for another form."""
     key, equals, text = override.partition("=")
     *tables, last = (part.strip() for part in key.split("."))
     if not equals or not last:
@@ -288,7 +326,7 @@ def apply_override(values: dict[str, Any], override: str) -> None:
         value = tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
         value = text.strip()
-    set_value(values, ".".join((*tables, last)), value)
+    return ".".join((*tables, last)), value
 
 
 def set_value(values: dict[str, Any], key: str, value: Any) -> None:
@@ -306,8 +344,21 @@ def set_value(values: dict[str, Any], key: str, value: Any) -> None:
     at[last] = {**at[last], "name": value} if named else value
 
 
-def read_config(values: Mapping[str, Any], source: str = "config") -> Config:
-    """Check plain values. Raises ConfigError with all mistakes."""
+def read_config(
+    values: Mapping[str, Any],
+    source: str = "config",
+    *,
+    written: Mapping[str, Any] | None = None,
+    given: frozenset[str] = frozenset(),
+) -> Config:
+    """Check plain values.
+
+    written: the table of the problem as it was written, for the robot that it names. Where ``values`` name another robot, numbers
+    that depend on its size are carried over, except those at the keys in ``given``, which were chosen for the other robot. Without
+    ``written`` all numbers are taken as they are.
+
+    Raises ConfigError with all mistakes, and where numbers are carried over, what loading both robots raises.
+    """
     issues = [_unknown(key, TABLES) for key in values if key not in TABLES]
     problem_name, problem, time = _problem(values.get("problem"), issues)
     solver_name, options = _solver(values.get("solver", {}), issues)
@@ -315,9 +366,43 @@ def read_config(values: Mapping[str, Any], source: str = "config") -> Config:
     output = read_table(Output, values.get("output", {}), "output", issues)
     replan = _replan(values["replan"], issues) if "replan" in values else None
     sweep = read_table(SweepSettings, values["sweep"], "sweep", issues) if "sweep" in values else None
+    notes: tuple[str, ...] = ()
+    if not issues and isinstance(written, Mapping):
+        problem, notes = _carried_over(problem, written, given, issues)
+    if not issues and hasattr(problem, "lasting"):
+        problem, lasting = problem.lasting(None if replan is None else replan.duration)
+        notes = (*notes, *lasting)
     if issues:
         raise ConfigError(source, issues)
-    return Config(source, problem_name, problem, solver_name, options, backend, output, replan, sweep, time)
+    if replan is not None:
+        from problems.replanning.scenario import rounding
+
+        notes = (*notes, *rounding(replan))
+    return Config(
+        source, problem_name, problem, solver_name, options, backend, output, replan, sweep, time, given, notes
+    )
+
+
+def _carried_over(
+    problem: Any, written: Mapping[str, Any], given: frozenset[str], issues: list[str]
+) -> tuple[Any, tuple[str, ...]]:
+    """The settings of a problem for the robot that they name, and sentences about what was carried over to it."""
+    if not hasattr(problem, "carried_over"):
+        return problem, ()
+    from problems.legged.robot.walker import LeggedRobot
+
+    robot = {f.name: written[f.name] for f in fields(LeggedRobot) if f.name in written}
+    reference = read_table(LeggedRobot, robot, "problem", issues)
+    if reference is None or reference.robot == problem.robot:
+        return problem, ()
+    with warnings.catch_warnings():  # of the robot's file; building the task repeats them
+        for category in ROBOT_WARNINGS:
+            warnings.simplefilter("ignore", category)
+        try:
+            return problem.carried_over(reference, given)
+        except SettingsError as error:
+            issues.extend(f"problem.{key}: {text}" for key, text in error.problems.items())
+    return problem, ()
 
 
 def _replan(table: Any, issues: list[str]) -> Any:

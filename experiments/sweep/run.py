@@ -12,7 +12,7 @@ from typing import Any
 
 from experiments.analysis.compare import with_solver
 from experiments.config.build import build_task, solve_task
-from experiments.config.config import Config, ConfigError, SweepSettings, read_config, set_value
+from experiments.config.config import Config, ConfigError, SweepSettings, override_problem, read_config, set_value
 from problems.robots import is_path
 from problems.task import SettingsError
 from trajopt import Sweep, SweepProblem, sweep
@@ -26,11 +26,13 @@ _FILES = ("robot", "scene")
 class FromConfig:
     """The problem of a row: the configuration ``values``, read from ``source``, with other values at some keys.
 
-    A solver that is varied brings its own defaults; options are kept where it has them too.
+    A solver that is varied brings its own defaults; options are kept where it has them too. Where the robot is varied, numbers of
+    the problem are carried over to it, but for those that are varied too and those at the keys in ``given``.
     """
 
     values: Mapping[str, Any]
     source: str
+    given: frozenset[str] = frozenset()
 
     @classmethod
     def of(cls, config: Config) -> FromConfig:
@@ -38,7 +40,7 @@ class FromConfig:
         tables = {k: v for k, v in config.as_dict().items() if k in ("backend", "problem", "solver")}
         problem = tables["problem"]
         paths = {key: str(Path(problem[key]).expanduser().resolve()) for key in _FILES if _is_file(problem.get(key))}
-        return cls(tables | {"problem": problem | paths}, config.source)
+        return cls(tables | {"problem": problem | paths}, config.source, config.given)
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -53,9 +55,10 @@ class FromConfig:
         if "solver.name" in values:
             chosen = with_solver(read_config(tables, self.source), values["solver.name"])
             tables["solver"] = chosen.as_dict()["solver"]
+        given = override_problem(tables, values)
         for key, value in values.items():
             set_value(tables, key, value)
-        return read_config(tables, self.source)
+        return read_config(tables, self.source, written=self.values["problem"], given=self.given | given)
 
     def __call__(self, **values: Any) -> SweepProblem:
         config = self.config(values)

@@ -35,7 +35,17 @@ from dynamics_backends.systems.bodies.free_body import FreeBody
 from dynamics_backends.time_scaled import Durations, time_scaled
 from problems.arms.arm import holding_forces
 from problems.robots.human import HEEL, TOE, sagittal_human
-from problems.task import MOST_KNOTS, BackendFactory, Checked, Checks, Integrator, Task, not_negative, position_of
+from problems.task import (
+    MOST_KNOTS,
+    BackendFactory,
+    Checked,
+    Checks,
+    Integrator,
+    Task,
+    not_negative,
+    position_of,
+    substeps_check,
+)
 from trajopt.problem.impact_stage import ImpactStage
 
 HANDS = "hands"
@@ -72,7 +82,7 @@ class Settings(Checked):
             "load": not_negative(self.load),
             **{key: (0 < low <= high < np.inf, expected) for key, ((low, high), expected) in ranges.items()},
             "knots": (2 <= self.knots <= MOST_KNOTS, f"at least 2 and at most {MOST_KNOTS}"),
-            "substeps": (self.substeps >= 1, "at least 1"),
+            "substeps": substeps_check(self.substeps, self.knots),
             "foot_margin": (
                 0 <= self.foot_margin < 0.5 * (TOE - HEEL),
                 f"from 0 to less than {0.5 * (TOE - HEEL):g} m",

@@ -20,9 +20,14 @@ from problems.task import Checked, Checks, Task, not_negative, position_of, posi
 from trajopt import OCP
 from trajopt.replanning.measurements import MovingObject, Sensor
 from trajopt.replanning.plan import Horizon, Receding, Regridded, Shrinking
-from trajopt.replanning.timing import Timing
+from trajopt.replanning.timing import SAME_TIME, Timing
+from trajopt.step.sensitivities import MOST_SUBSTEPS
 
 Window = tuple[float, float]
+QUICKEST = 1e4
+"""Largest speed of a wandering point, in half sizes of its box per second."""
+MOST_TICKS = 10_000_000
+"""Ticks of a run; the log of more does not fit into the memory of most machines."""
 
 
 def _windows(value: tuple[Window, ...]) -> tuple[bool, str]:
@@ -53,18 +58,24 @@ class PlantSettings(Checked):
     pushes: tuple[tuple[float, ...], ...] = ()
 
     def checks(self) -> Checks:
-        width = 2 + len(self.push_joints)
+        width, mujoco = 2 + len(self.push_joints), self.kind == "mujoco"
         return {
+            "slope": (
+                abs(self.slope) < 0.5 * np.pi and (mujoco or not self.slope),
+                "an angle below a right one, and 0 with kind = 'own', which has no ground of its own",
+            ),
+            "boxes": (
+                all(min(b[2:]) > 0 for b in self.boxes) and (mujoco or not self.boxes),
+                "rows with three positive sizes at the end, and none with kind = 'own'",
+            ),
             "step": positive(self.step),
             "mass_factor": positive(self.mass_factor),
             "friction": not_negative(self.friction),
             "friction_velocity": positive(self.friction_velocity),
             "contact_friction": not_negative(self.contact_friction),
-            "slope": (abs(self.slope) < 0.5 * np.pi, "an angle below a right one"),
-            "boxes": (all(min(b[2:]) > 0 for b in self.boxes), "rows with three positive sizes at the end"),
             "pushes": (
-                all(len(p) == width for p in self.pushes),
-                "rows (from, duration, a force for each of push_joints)",
+                all(len(p) == width and p[1] > 0 for p in self.pushes),
+                "rows (from, duration above 0, a force for each of push_joints)",
             ),
         }
 
@@ -84,6 +95,10 @@ class SensorSettings(Checked):
     velocity_noise: float = 0.0
     dropped: tuple[Window, ...] = ()
     corrupted: tuple[Window, ...] = ()
+
+    def unbounded(self) -> tuple[str, ...]:
+        """See :meth:`problems.task.Checked.unbounded`."""
+        return ("dropped", "corrupted")
 
     def checks(self) -> Checks:
         numbers = ("period", "delay", "position_noise", "velocity_noise")
@@ -122,6 +137,10 @@ class MotionSettings(Checked):
     predict: bool = True
     memory: float = float("inf")
 
+    def unbounded(self) -> tuple[str, ...]:
+        """See :meth:`problems.task.Checked.unbounded`."""
+        return ("max_speed", "memory")
+
     def checks(self) -> Checks:
         n = len(self.center)
         vectors = ("amplitude", "frequency", "phase")
@@ -136,7 +155,10 @@ class MotionSettings(Checked):
                 len(self.wander) in (0, n) and all(size > 0 for size in self.wander),
                 "as many positive numbers as center has, or none",
             ),
-            "wander_speed": positive(self.wander_speed),
+            "wander_speed": (
+                0 < self.wander_speed <= QUICKEST * max(self.wander, default=np.inf),
+                f"a positive number of at most {QUICKEST:g} times the size of wander in a second",
+            ),
             "max_speed": positive(self.max_speed),
             "memory": positive(self.memory),
         }
@@ -156,6 +178,13 @@ class MotionSettings(Checked):
         angle = 2.0 * np.pi * np.array(self.frequency) * t + np.array(self.phase)
         jumped = sum((np.array(jump[1:]) for jump in self.jumps if jump[0] <= t), np.zeros(len(self.center)))
         return np.array(self.center) + np.array(self.amplitude) * np.sin(angle) + jumped
+
+
+def _moves(motion: MotionSettings) -> tuple[bool, str]:
+    """The check of a motion, which needs the name of what it moves."""
+    return bool(
+        motion.term
+    ) or motion == MotionSettings(), "its term, the name of the cost terms or constraints that it moves"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -214,9 +243,17 @@ class Settings(Checked):
 
     def checks(self) -> Checks:
         return {
-            "duration": (self.duration >= self.tick, "at least one tick"),
-            "tick": positive(self.tick),
+            "duration": (
+                self.tick <= self.duration and (self.tick <= 0 or self.duration / self.tick <= MOST_TICKS),
+                f"at least one tick and at most {MOST_TICKS} ticks",
+            ),
+            "tick": (
+                self.tick > 0 and (self.plant.step <= 0 or self.tick / self.plant.step <= MOST_SUBSTEPS),
+                f"a positive number of seconds, of at most {MOST_SUBSTEPS} steps of the plant (plant.step)",
+            ),
             "period": (self.period >= self.tick, "at least the tick"),
+            "seed": (self.seed >= 0, "a number of at least 0"),
+            **{key: _moves(getattr(self, key)) for key in ("goal", "obstacle")},
             "lead": not_negative(self.lead),
             "least": not_negative(self.least),
             "deadline": (self.deadline is None or self.deadline > 0.0, "a positive number of seconds"),
@@ -235,6 +272,23 @@ class Settings(Checked):
             drop_late=self.drop_late,
             prepare_ahead=self.mode == "real_time",
         )
+
+
+def rounding(settings: Settings) -> list[str]:
+    """Sentences about times that the ticks of a run round."""
+    tick, found = settings.tick, []
+    ticks = settings.duration / tick
+    if abs(ticks - round(ticks)) * tick > SAME_TIME:
+        found.append(
+            f"replan.duration = {settings.duration:g} s is rounded to {round(ticks)} ticks: {round(ticks) * tick:g} s"
+        )
+    for key, what in (("period", "solves begin"), ("lead", "plans are followed")):
+        ticks = getattr(settings, key) / tick
+        if abs(ticks - round(ticks)) * tick > SAME_TIME:
+            found.append(
+                f"replan.{key} = {getattr(settings, key):g} s is no multiple of the tick, {tick:g} s: {what} from the next tick on"
+            )
+    return found
 
 
 def planned(task: Task, settings: Settings) -> OCP:

@@ -39,6 +39,10 @@ class Settings(Sampling):
     state_weight: float = 0.0
     terminal_weight: float = 1e4
 
+    def unbounded(self) -> tuple[str, ...]:
+        """See :meth:`problems.task.Checked.unbounded`."""
+        return ("force_limit",)
+
     def checks(self) -> Checks:
         weights = ("control_weight", "state_weight", "terminal_weight")
         return super().checks() | {

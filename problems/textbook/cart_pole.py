@@ -31,6 +31,10 @@ class Settings(Sampling):
     state_weight: float = 0.0
     terminal_weight: float = 1e3
 
+    def unbounded(self) -> tuple[str, ...]:
+        """See :meth:`problems.task.Checked.unbounded`."""
+        return ("force_limit",)
+
     def checks(self) -> Checks:
         weights = ("control_weight", "state_weight", "terminal_weight")
         return super().checks() | {

@@ -31,6 +31,10 @@ class Settings(Sampling):
     control_weight: float = 1e-2
     terminal_weight: float = 1e3
 
+    def unbounded(self) -> tuple[str, ...]:
+        """See :meth:`problems.task.Checked.unbounded`."""
+        return ("torque_limits",)
+
     def checks(self) -> Checks:
         return super().checks() | {
             "torque_limits": (min(self.torque_limits) > 0, "two positive numbers"),

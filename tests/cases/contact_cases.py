@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from functools import cache
+from pathlib import Path
+from xml.etree import ElementTree
 
 import numpy as np
 from rigid_body_cases import tree
@@ -18,7 +20,7 @@ from dynamics_backends.systems.constraints.holonomic import Holonomic
 from dynamics_backends.systems.contact.impact import Impact
 from dynamics_backends.systems.contact.soft_contact import SoftContact
 from problems.legged.contact.friction_cone import friction_cost
-from problems.robots import load_robot
+from problems.robots import load_robot, robot_path
 from trajopt import OCP, ImpactStage, Phase, SampledSystem, control_cost, state_cost
 
 FOOT = "body1"
@@ -26,6 +28,8 @@ STEP = 1e-30
 EXACT = ("complex_step", "forward_ad", "structured_ad", "casadi_ad")
 QUICK = EXACT[:2]
 FEET = ("lf_foot", "rf_foot", "lh_foot", "rh_foot")
+LENGTHS, MASSES = 0.4, 0.05
+"""Lengths and masses of a smaller copy of HyQ, relative to HyQ's."""
 
 
 def hyq() -> Model:
@@ -144,3 +148,18 @@ def soft_hop(engine="numpy"):
     x0[2] -= float(kinematics.frame_position(model, x0[: model.nq, None], model.frame_id(FOOT))[2][0]) - 0.002
     terms = [control_cost(system.nu, 0.1, 0.5), state_cost(manifold, x0, rng.uniform(0.1, 1.0, manifold.ndx))]
     return OCP.single_phase(dynamics, x0, 12, 0.01, terms, [state_cost(manifold, manifold.identity(), 3.0)])
+
+
+def small_hyq_file(path: Path) -> str:
+    """Write HyQ with lengths and masses in the ratios LENGTHS and MASSES; no joint of the file has damping or friction."""
+    tree = ElementTree.parse(robot_path("hyq"))
+    for origin in tree.iter("origin"):
+        if "xyz" in origin.attrib:
+            origin.set("xyz", " ".join(repr(LENGTHS * float(a)) for a in origin.get("xyz").split()))
+    for mass in tree.iter("mass"):
+        mass.set("value", repr(MASSES * float(mass.get("value"))))
+    for inertia in tree.iter("inertia"):
+        for key, value in inertia.attrib.items():
+            inertia.set(key, repr(MASSES * LENGTHS**2 * float(value)))
+    tree.write(path)
+    return str(path)

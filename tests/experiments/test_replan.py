@@ -356,6 +356,24 @@ def test_constraints_that_the_planner_passes_over_are_named_before_the_first_pla
         ("sensor", {"dropped": [[2.0, 1.0]]}, "replan.sensor.dropped: expected pairs"),
         ("goal", {"amplitude": [1.0]}, "replan.goal.amplitude: expected as many numbers as center has"),
         ("faults", {"slow_factor": 0.5}, "replan.faults.slow_factor: expected a number of at least 1"),
+        ("duration", float("inf"), "replan.duration: expected at least one tick and at most 10000000 ticks"),
+        ("duration", 1e12, "replan.duration: expected at least one tick and at most 10000000 ticks"),
+        ("period", float("inf"), "replan.period: expected a finite number, got inf"),
+        ("deadline", float("inf"), "replan.deadline: expected a finite number, got inf"),
+        ("charge", float("inf"), "replan.charge: expected a finite number, got inf"),
+        ("seed", -1, "replan.seed: expected a number of at least 0, got -1"),
+        ("plant", {"mass_factor": float("inf")}, "replan.plant.mass_factor: expected a finite number, got inf"),
+        ("plant", {"step": 1e-300}, "replan.tick: expected a positive number of seconds, of at most 10000 steps"),
+        ("plant", {"slope": 0.1}, "replan.plant.slope: expected an angle below a right one, and 0 with kind = 'own'"),
+        ("plant", {"boxes": [[1.0, 0.0, 1.0, 1.0, 0.1]]}, "replan.plant.boxes: expected rows"),
+        ("faults", {"slow_factor": float("inf")}, "replan.faults.slow_factor: expected a finite number, got inf"),
+        ("goal", {"center": [1.0, 0.0, 0.0]}, "replan.goal: expected its term"),
+        ("obstacle", {"term": "ball", "noise": float("inf")}, "replan.obstacle.noise: expected finite numbers"),
+        (
+            "obstacle",
+            {"term": "ball", "wander": [1e-9, 1e-9, 1e-9]},
+            "replan.obstacle.wander_speed: expected a positive number of at most 10000 times",
+        ),
     ],
 )
 def test_mistakes_in_the_table(key, value, said):
@@ -363,6 +381,16 @@ def test_mistakes_in_the_table(key, value, said):
     with pytest.raises(ConfigError) as caught:
         read_config({"problem": problem, "replan": {key: value}})
     assert any(issue.startswith(said) for issue in caught.value.issues), caught.value.issues
+
+
+def test_times_that_ticks_round_are_listed():
+    table = {"duration": 0.0123, "tick": 0.005, "period": 0.012, "lead": 0.01}
+    notes = read_config({"problem": {"name": "cart_pole"}, "replan": table}).notes
+    assert notes == (
+        "replan.duration = 0.0123 s is rounded to 2 ticks: 0.01 s",
+        "replan.period = 0.012 s is no multiple of the tick, 0.005 s: solves begin from the next tick on",
+    )
+    assert read_config({"problem": {"name": "cart_pole"}, "replan": {}}).notes == ()
 
 
 def test_points_swing_and_jump():

@@ -78,7 +78,7 @@ def test_feet_and_stance_of_a_quadruped(tmp_path):
     stance = Stance.of(load_floating_base(str(file)))
     assert stance.feet == ("FL", "FR", "RL", "RR")
     np.testing.assert_allclose(stance.leg_length, 0.5)
-    standing = LeggedRobot(robot=str(file), sized_for="hyq").stand()
+    standing = LeggedRobot(robot=str(file)).carried_over(LeggedRobot(robot="hyq"))[0].stand()
     places = stance.places(standing.joints)
     np.testing.assert_allclose(places[:, 2], places[0, 2], atol=1e-6)
 

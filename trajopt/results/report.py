@@ -97,7 +97,7 @@ def check_lines(solution: Reported) -> list[Line]:
     if not math.isfinite(solution.cost):
         return []
     goals = meta.get("goals", {})
-    lines = [Line(s) for s in (*meta.get("notes", ()), *goals.get("report", ()), *replayed(solution))]
+    lines = [Line(s) for s in (*goals.get("report", ()), *replayed(solution))]
     if "check" in meta:
         lines.append(Line(f"{meta['check']}; solves: {meta['rounds']}"))
     if "limits" in meta:

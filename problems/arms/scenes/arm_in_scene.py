@@ -126,6 +126,10 @@ class Settings(Checked):
     planning_time: float = 10.0
     weights: Weights = field(default_factory=Weights)
 
+    def unbounded(self) -> tuple[str, ...]:
+        """See :meth:`problems.task.Checked.unbounded`."""
+        return ("acceleration_limits", "torque_rate_limits")
+
     def checks(self) -> Checks:
         by_joints, by_frame = self.goal_q is not None, self.goal_position is not None
         low, high = self.duration

@@ -48,6 +48,10 @@ class Surroundings(Checked):
     cover_tolerance: float = 0.03
     cover_pieces: int = 3
 
+    def unbounded(self) -> tuple[str, ...]:
+        """See :meth:`problems.task.Checked.unbounded`."""
+        return ("weight",)
+
     def checks(self) -> Checks:
         return {
             "margin": not_negative(self.margin),

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Self
 
 import numpy as np
 
@@ -21,16 +22,18 @@ from dynamics_backends.systems.contact.registry import (
 )
 from dynamics_backends.systems.contact.soft_contact import SoftContact
 from dynamics_backends.systems.contact.stepped_contact import SteppedContact
-from problems.legged.robot.similarity import Scale, scaled_fields
-from problems.task import Checked, Checks, Integrator
+from problems.legged.robot.similarity import Units, prefixed
+from problems.legged.robot.walker import LeggedRobot
+from problems.task import Checks, Integrator
 
-SAME = Scale()
 HALVINGS = 60
+DEEPEST = 1.0
+"""[m] Feet at rest are nearer to the surface of the ground than this."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class SoftGround(Checked):
-    """Settings of the ground: soft contacts.
+class SoftGround(LeggedRobot):
+    """Settings of a robot and of the ground under it: soft contacts.
 
     contact_law: a name of :mod:`dynamics_backends.systems.contact.registry`; relaxed_cone, for long time steps, asks for the
     integrator semi_implicit_euler. contact_parameters: numbers by the law's keys, in place of its defaults. integrator: of each
@@ -57,26 +60,40 @@ class SoftGround(Checked):
             ),
         }
 
-    def law(self, scale: Scale = SAME) -> ContactLaw | StepLaw:
-        """The law, its numbers carried over to a robot of another size. Raises ValueError for numbers that make no contact."""
-        plain = contact_law(self.contact_law, **self.contact_parameters)
-        return plain if scale == SAME else scaled_fields(plain, scale, law_units(self.contact_law))
+    def units(self) -> dict[str, Units]:
+        """The units of the law's numbers, by the keys of the settings."""
+        numbers = {key: unit for key, unit in law_units(self.contact_law).items() if key in self.contact_parameters}
+        return super().units() | prefixed("contact_parameters", numbers)
 
-    def resting_gap(self, share: float, scale: Scale = SAME) -> float:
+    def completed(self) -> Self:
+        """These settings with every number of the law, defaults too."""
+        numbers = {key: value for key, value in vars(self.law()).items() if value is not None}
+        return replace(super().completed(), contact_parameters=numbers)
+
+    def law(self) -> ContactLaw | StepLaw:
+        """The law. Raises ValueError for numbers that make no contact."""
+        return contact_law(self.contact_law, **{**self.law_defaults(), **self.contact_parameters})
+
+    def law_defaults(self) -> Mapping[str, float]:
+        """Numbers of the problem in place of the law's own defaults."""
+        return {}
+
+    def resting_gap(self, share: float) -> float:
         """The height [m] over the ground at which a foot at rest carries ``share`` [N]."""
-        law, up, still = self.law(scale), Vec(0.0, 0.0, 1.0), Vec(*np.zeros((3, 1)))
+        law, up, still = self.law(), Vec(0.0, 0.0, 1.0), Vec(*np.zeros((3, 1)))
 
         def missing(gap: float) -> float:
-            return share - float(law.force(np.array([gap]), up, still, {}).z[0])
+            with np.errstate(over="ignore"):  # far below the ground
+                return share - float(law.force(np.array([gap]), up, still, {}).z[0])
 
-        return bisected(missing, -scale.length, scale.length)
+        return bisected(missing, -DEEPEST, DEEPEST)
 
-    def standing_on(self, model: Model, feet: Sequence[str], scale: Scale = SAME) -> SoftContact | SteppedContact:
-        """The robot on this ground, whose numbers are carried over by ``scale``.
+    def standing_on(self, model: Model, feet: Sequence[str]) -> SoftContact | SteppedContact:
+        """The robot on this ground.
 
         Raises UnknownName for a foot that it does not have, ValueError for numbers that make no contact.
         """
-        law = self.law(scale)
+        law = self.law()
         if self.contact_law in STEP_LAWS:
             return SteppedContact(model, feet, law=law)  # type: ignore[arg-type]
         return SoftContact(model, feet, law=law)  # type: ignore[arg-type]

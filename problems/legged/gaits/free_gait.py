@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Self
 
 import numpy as np
 
@@ -22,37 +23,44 @@ import trajopt as to
 from dynamics_backends.protocol import Array, DynamicsBackend
 from problems.legged.contact.feet_terms import slip_cost
 from problems.legged.contact.soft_ground import SoftGround
+from problems.legged.gaits.commands import RUNNING, distance_sentence, speed_sentence
 from problems.legged.gaits.falls import falls
 from problems.legged.gaits.walking_horizon import FLAT, WalkingHorizon
 from problems.legged.robot.base_state import BaseWeights, base_state_cost
 from problems.legged.robot.joint_limits import KeptLimits
-from problems.legged.robot.similarity import LENGTH, SPEED, TIME, TORQUE, Scale, running_weight, scaled_fields
-from problems.legged.robot.walker import LeggedRobot
-from problems.task import BackendFactory, Checks, Sampling, Task, not_negative, positive
+from problems.legged.robot.similarity import LENGTH, SPEED, TIME, TORQUE, Units, prefixed, running_weight
+from problems.task import BackendFactory, Checks, Sampling, Task, not_negative, one_of_two, positive
 
+VELOCITY = 0.4
+"""[m/s], where neither a velocity nor a distance is given; of a robot as large as HyQ."""
 ITERATIONS = 8
 """Steps of Newton's method for the torques of rest."""
 
 
-def _smooth_contacts() -> Mapping[str, float]:
-    return {"stiffness": 2e4, "relaxation": 1.0, "creep": 0.2}
+SMOOTH: Mapping[str, float] = {"stiffness": 2e4, "relaxation": 1.0, "creep": 0.2}
+"""Numbers of the law relaxed_cone that are not given: smoother than its own defaults."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings(LeggedRobot, SoftGround, Sampling):
+class Settings(SoftGround, Sampling):
     """A gait of a robot with a floating base (:class:`~problems.legged.robot.walker.LeggedRobot`); the horizon is planned at a
     time.
 
-    velocity: forward, asked for [m/s]. height: of the base [m], default that of standing on the ground. base: weights of the state.
-    slip: weight of the horizontal velocity of feet near the ground; clearance: what is near [m]. control_weight: of the torques,
-    from those of rest. terminal: share of the state's weights at the end [s].
+    velocity: forward, commanded [m/s], default 0.4. distance: how far the base goes [m], in place of the velocity: in the run of
+    ``replan.duration``, or without a table [replan] in the horizon.
+    height: of the base [m], default that of standing on the ground. base: weights of the state. slip: weight of the horizontal
+    velocity of feet near the ground; clearance: what is near [m]. control_weight: of the torques, from those of rest.
+    terminal: share of the state's weights at the end [s]. contact_parameters: numbers by the law's keys, in place of its defaults;
+    those of relaxed_cone are here a stiffness of 2e4, a relaxation of 1 and a creep of 0.2.
     """
+
+    ALTERNATIVES = ((("distance",), ("velocity",)),)
 
     horizon: int = 25
     dt: float = 0.02
     contact_law: str = "relaxed_cone"
-    contact_parameters: Mapping[str, float] = field(default_factory=_smooth_contacts)
-    velocity: float = 0.4
+    velocity: float | None = None
+    distance: float | None = None
     height: float | None = None
     base: BaseWeights = field(default_factory=BaseWeights)
     slip: float = 300.0
@@ -62,17 +70,51 @@ class Settings(LeggedRobot, SoftGround, Sampling):
 
     def checks(self) -> Checks:
         return super().checks() | {
+            "distance": one_of_two(self, "distance", "velocity"),
             "height": (self.height is None or self.height > 0, "a positive number of meters"),
             "clearance": positive(self.clearance),
             **{key: not_negative(getattr(self, key)) for key in ("slip", "control_weight", "terminal")},
         }
 
-    def sized(self, scale: Scale) -> Settings:
-        """These settings for a robot of another size, but for the height."""
-        units = {"dt": TIME, "velocity": SPEED, "clearance": LENGTH, "terminal": TIME}
-        units |= {"slip": running_weight(SPEED), "control_weight": running_weight(TORQUE)}
-        sized: Settings = scaled_fields(self, scale, units)
-        return replace(sized, base=self.base.sized(scale, running_weight))
+    def lasting(self, run: float | None) -> tuple[Settings, tuple[str, ...]]:
+        """These settings with the velocity that covers the distance in a run [s], and a sentence about it.
+
+        run: None for the horizon. Without a distance nothing changes.
+        """
+        if self.distance is None:
+            return self, ()
+        lasts = self.horizon * self.dt if run is None else run
+        what = "the horizon" if run is None else "replan.duration"
+        velocity = self.distance / lasts
+        note = (
+            f"problem.distance = {self.distance:g} m in {what} of {lasts:g} s: problem.velocity is {velocity:.4g} m/s"
+        )
+        return replace(self, distance=None, velocity=velocity), (note,)
+
+    def units(self) -> dict[str, Units]:
+        """See :meth:`problems.legged.robot.walker.LeggedRobot.units`."""
+        own: dict[str, Units] = {
+            "dt": TIME,
+            "velocity": SPEED,
+            "distance": LENGTH,
+            "clearance": LENGTH,
+            "terminal": TIME,
+        }
+        own |= {"slip": running_weight(SPEED), "control_weight": running_weight(TORQUE)}
+        return own | prefixed("base", BaseWeights.units(running_weight)) | super().units()
+
+    def completed(self) -> Self:
+        """See :meth:`problems.legged.robot.walker.LeggedRobot.completed`."""
+        own = super().completed()
+        return replace(own, velocity=VELOCITY) if own.velocity is None and own.distance is None else own
+
+    def law_defaults(self) -> Mapping[str, float]:
+        """See :meth:`problems.legged.contact.soft_ground.SoftGround.law_defaults`."""
+        return SMOOTH if self.contact_law == "relaxed_cone" else {}
+
+    def heights(self) -> tuple[str, ...]:
+        """See :meth:`problems.legged.robot.walker.LeggedRobot.heights`."""
+        return () if self.height is None else ("height",)
 
 
 def build(settings: Settings, backend: BackendFactory) -> Task:
@@ -80,15 +122,13 @@ def build(settings: Settings, backend: BackendFactory) -> Task:
 
     Raises UnknownName for a foot, ValueError for feet that are not found and for a posture that does not fit the robot.
     """
-    standing = settings.stand()
-    s = settings.sized(standing.scale)
+    s, notes = settings.lasting(None)
+    standing = s.stand()
+    speed = VELOCITY if s.velocity is None else s.velocity
     model, feet = standing.model, standing.stance.feet
-    system = settings.standing_on(model, feet, standing.scale)
+    system = s.standing_on(model, feet)
     q = standing.q
-    if settings.height is None:
-        q[2] += settings.resting_gap(standing.share, standing.scale)
-    else:
-        q[2] = standing.height(settings.height)
+    q[2] = q[2] + s.resting_gap(standing.share) if s.height is None else s.height
     x0, dynamics = np.concatenate([q, np.zeros(model.nv)]), backend(system)
     resting = resting_controls(dynamics, x0)
     base = partial(
@@ -99,7 +139,7 @@ def build(settings: Settings, backend: BackendFactory) -> Task:
         name="base",
         position=(0.0, 0.0, float(q[2])),
         attitude=(0.0, 0.0, standing.yaw),
-        velocity=(s.velocity, 0.0, 0.0),
+        velocity=(speed, 0.0, 0.0),
     )
     weight = s.base.vector(model.nv - 6)
     terms = [
@@ -118,10 +158,18 @@ def build(settings: Settings, backend: BackendFactory) -> Task:
         terminal_constraints=kept.constraints,
         **kept.bounds,
     )
-    following = partial(WalkingHorizon, stance=standing.stance, height=float(q[2]), speed=s.velocity)
+    following = partial(WalkingHorizon, stance=standing.stance, height=float(q[2]), speed=speed)
     guess = to.constant_guess(ocp, resting)
-    fallen = partial(falls, model, feet)
-    return Task(ocp, guess, feet=feet, following=following, outcome=_outcome, fallen=fallen, notes=standing.notes())
+    return Task(
+        ocp,
+        guess,
+        feet=feet,
+        following=following,
+        outcome=_outcome,
+        commands=partial(_commands, speed),
+        fallen=partial(falls, model, feet),
+        notes=(*notes, *standing.notes()),
+    )
 
 
 def resting_controls(dynamics: DynamicsBackend, x: Array) -> Array:
@@ -131,6 +179,11 @@ def resting_controls(dynamics: DynamicsBackend, x: Array) -> Array:
         value, _, fu = dynamics.jacobians(x[None], u[None])
         u -= np.linalg.lstsq(fu[0, n:], value[0, n:], rcond=None)[0]
     return u
+
+
+def _commands(speed: float, xs: Array, times: Array) -> list[str]:
+    distance = speed * float(times[-1] - times[0])
+    return [speed_sentence(speed, xs, times, RUNNING), distance_sentence(distance, xs, times)]
 
 
 def _outcome(x: Array) -> list[str]:

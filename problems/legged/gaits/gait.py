@@ -11,7 +11,7 @@ so that it leaves and lands without velocity.  The base is asked to be where the
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -21,6 +21,8 @@ from dynamics_backends.protocol import Array
 from dynamics_backends.rigid_body.model.model import Model
 from problems.task import Checked, Checks
 
+STEP_LENGTH = 0.15
+"""[m], where neither the length of steps nor a distance is given."""
 PATTERNS: dict[str, tuple[tuple[int, ...], ...]] = {
     "trot": ((1, 2), (0, 3)),
     "pace": ((0, 2), (1, 3)),
@@ -69,7 +71,7 @@ class Gait(Checked):
 
     feet: tuple[str, ...]
     phases: tuple[GaitPhase, ...]
-    step_length: float = 0.15
+    step_length: float = STEP_LENGTH
     step_height: float = 0.1
 
     def checks(self) -> Checks:
@@ -98,7 +100,7 @@ class Gait(Checked):
         swing: float,
         support: float,
         cycles: int = 1,
-        step_length: float = 0.15,
+        step_length: float = STEP_LENGTH,
         step_height: float = 0.1,
     ) -> Gait:
         """Groups of feet swing one after the other for ``swing`` [s]; before each, and at the end, all stand for ``support`` [s].
@@ -162,6 +164,25 @@ class Gait(Checked):
     def duration(self) -> float:
         """[s]"""
         return sum(phase.duration for phase in self.phases)
+
+    def over(self, distance: float) -> Gait:
+        """The gait with steps so long that the base goes a distance [m]. Raises ValueError for a gait without steps."""
+        steps = sum(len(self.swings(foot)) for foot in self.feet)
+        if not steps:
+            raise ValueError("distance: this gait takes no steps; leave the distance out, or choose another gait")
+        return replace(self, step_length=distance * len(self.feet) / steps)
+
+    def on_grid(self, dt: float) -> Gait:
+        """The gait with phases of whole time steps dt [s], their ends rounded.
+
+        Raises ValueError for a phase shorter than a step.
+        """
+        lengths = [last - first for _, first, last in self.intervals(dt)]
+        phases = [
+            phase if abs(phase.duration - k * dt) <= _SAME_TIME else phase._replace(duration=k * dt)
+            for phase, k in zip(self.phases, lengths, strict=True)
+        ]
+        return replace(self, phases=tuple(phases))
 
     def require_feet(self, model: Model) -> None:
         """Raises UnknownName for a foot that is no frame of the robot, with the nearest names."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Literal, Self
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from dynamics_backends.protocol import Batch
 from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.systems.contact.soft_contact import SoftContact
 from problems.legged.contact.soft_ground import SoftGround
-from problems.legged.gaits.gait import PATTERNS, Gait
+from problems.legged.gaits.gait import PATTERNS, STEP_LENGTH, Gait
 from problems.legged.gaits.gait_analysis import LOADED
 from problems.legged.robot.base_state import BaseWeights
 from problems.legged.robot.similarity import (
@@ -22,13 +22,23 @@ from problems.legged.robot.similarity import (
     RATE,
     TIME,
     TORQUE,
-    Scale,
+    Unit,
+    Units,
+    prefixed,
     running_weight,
-    scaled_fields,
     terminal_weight,
 )
-from problems.legged.robot.walker import LeggedRobot
-from problems.task import MOST_KNOTS, Checked, Checks, Integrator, not_negative, position_of, positive
+from problems.task import (
+    MOST_KNOTS,
+    Checked,
+    Checks,
+    Integrator,
+    not_negative,
+    one_of_two,
+    position_of,
+    positive,
+    substeps_check,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,22 +55,22 @@ class FootWeights(Checked):
     def checks(self) -> Checks:
         return {key: not_negative(value) for key, value in vars(self).items()}
 
-    def sized(self, scale: Scale) -> FootWeights:
-        """These weights for a robot of another size."""
+    @staticmethod
+    def units() -> dict[str, Unit]:
+        """The units of the weights."""
         on_the_way = dict.fromkeys(("swing", "landing", "stance"), running_weight(LENGTH))
-        at_the_end = {"terminal": terminal_weight(LENGTH), "friction": running_weight(NONE)}
-        weights: FootWeights = scaled_fields(self, scale, on_the_way | at_the_end)
-        return weights
+        return on_the_way | {"terminal": terminal_weight(LENGTH), "friction": running_weight(NONE)}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings(LeggedRobot, SoftGround):
+class Settings(SoftGround):
     """A scheduled gait of any robot with a floating base (:class:`~problems.legged.robot.walker.LeggedRobot`).
 
     gait: a name, or swings. swings: groups of feet that swing in turn, in place of a named gait. swing, support: durations [s] of
-    a group's swing and of standing on all feet before it. step_length, step_height: of the feet [m]. cycles: repetitions of all
-    groups. dt: of the time steps [s]. integrator, substeps: of each. control_weight: of the torques. running, terminal: weights of
-    the state, on the way and at the end. foot_weights: of the feet.
+    a group's swing and of standing on all feet before it. step_length, step_height: of the feet [m], default 0.15 and 0.1.
+    distance: how far the base goes [m], in place of step_length: all steps of the feet together, in the mean.
+    cycles: repetitions of all groups. dt: of the time steps [s]. integrator, substeps: of each. control_weight: of the torques.
+    running, terminal: weights of the state, on the way and at the end. foot_weights: of the feet.
     schedule_of: a file with a solution on soft ground; its contact forces then tell which feet stand when, and its feet how long
     their steps are, in place of gait, swings, swing, support, cycles and step_length. least: what its feet do for less than this
     [s] is not counted.
@@ -68,13 +78,16 @@ class Settings(LeggedRobot, SoftGround):
     a "cost" of weight foot_weights.friction, or as a "constraint" (:mod:`~problems.legged.contact.friction_cone`).
     """
 
+    ALTERNATIVES = ((("distance",), ("step_length",)), (("schedule_of",), ("step_length", "distance")))
+
     gait: str = "trot"
     swings: tuple[tuple[str, ...], ...] = ()
     cycles: int = 1
     swing: float = 0.25
     support: float = 0.02
-    step_length: float = 0.15
+    step_length: float | None = None
     step_height: float = 0.1
+    distance: float | None = None
     schedule_of: str = ""
     least: float = 0.06
     contact: Literal["rigid", "soft"] = "rigid"
@@ -99,11 +112,16 @@ class Settings(LeggedRobot, SoftGround):
                 self.cycles >= 1 and (self.schedule_of != "" or self._steps() <= MOST_KNOTS),
                 f"at least 1, and by its swing, support and dt at most {MOST_KNOTS} time steps in all",
             ),
+            "distance": one_of_two(self, "distance", "step_length"),
+            "schedule_of": (
+                not self.schedule_of or (self.step_length is None and self.distance is None),
+                "no step_length and no distance beside it: steps are as long as those of the solution",
+            ),
             "swing": positive(self.swing),
             "support": (self.support >= 0, "a duration of at least 0"),
             "least": (self.least >= 0, "a duration of at least 0"),
             "dt": (0 < self.dt < np.inf, "a positive number of seconds"),
-            "substeps": (self.substeps >= 1, "at least 1"),
+            "substeps": substeps_check(self.substeps, self._steps()),
             "friction": positive(self.friction),
             "gains": not_negative(self.gains),
             "cone": (self.cone == "cost" or self.contact == "rigid", "cost, or contact = 'rigid'"),
@@ -115,30 +133,37 @@ class Settings(LeggedRobot, SoftGround):
         groups = len(self.swings or PATTERNS.get(self.gait, ()))
         return self.cycles * groups * (self.swing + self.support) / self.dt if self.dt > 0 else 0.0
 
-    def sized(self, scale: Scale) -> Settings:
-        """These settings for a robot of another size."""
-        lengths = dict.fromkeys(("step_length", "step_height"), LENGTH)
-        times = dict.fromkeys(("swing", "support", "least", "dt"), TIME)
-        sized: Settings = scaled_fields(self, scale, lengths | times | {"control_weight": running_weight(TORQUE)})
-        kp, kd = self.gains
-        return replace(
-            sized,
-            gains=(scale.scaled(kp, (0, 0, -2)), scale.scaled(kd, RATE)),
-            running=self.running.sized(scale, running_weight),
-            terminal=self.terminal.sized(scale, terminal_weight),
-            foot_weights=self.foot_weights.sized(scale),
+    def units(self) -> dict[str, Units]:
+        """See :meth:`problems.legged.robot.walker.LeggedRobot.units`."""
+        own: dict[str, Units] = {"control_weight": running_weight(TORQUE)}
+        if self.schedule_of:
+            own["least"] = TIME
+        own |= dict.fromkeys(("step_length", "step_height", "distance"), LENGTH) | dict.fromkeys(
+            ("swing", "support", "dt"), TIME
         )
+        own |= prefixed("running", BaseWeights.units(running_weight))
+        own |= prefixed("terminal", BaseWeights.units(terminal_weight))
+        own |= prefixed("foot_weights", FootWeights.units())
+        return own | ({"gains": ((0, 0, -2), RATE)} if self.contact == "rigid" else super().units())
+
+    def completed(self) -> Self:
+        """See :meth:`problems.legged.robot.walker.LeggedRobot.completed`."""
+        own = super().completed()
+        known = own.step_length is not None or own.distance is not None or own.schedule_of
+        return own if known else replace(own, step_length=STEP_LENGTH)
 
     def schedule(self, model: Model, feet: tuple[str, ...]) -> Gait:
         """The gait. Raises UnknownName for a foot of ``swings`` that is not among the feet, SolutionFileError, ValueError."""
         if self.schedule_of:
             soft = to.Solution.load(self.schedule_of)
             return observed_gait(model, feet, soft, step=self.dt, least=self.least, step_height=self.step_height)
-        options = {"swing": self.swing, "support": self.support, "cycles": self.cycles}
-        size = {"step_length": self.step_length, "step_height": self.step_height}
+        options = {"swing": self.swing, "support": self.support, "cycles": self.cycles, "step_height": self.step_height}
+        options["step_length"] = STEP_LENGTH if self.step_length is None else self.step_length
         if self.swings:
-            return Gait.in_turn(feet, self.swings, **options, **size)  # type: ignore[arg-type]
-        return Gait.named(self.gait, feet, **options, **size)
+            gait = Gait.in_turn(feet, self.swings, **options)  # type: ignore[arg-type]
+        else:
+            gait = Gait.named(self.gait, feet, **options)
+        return gait if self.distance is None else gait.over(self.distance)
 
 
 def observed_gait(

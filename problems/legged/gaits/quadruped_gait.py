@@ -11,7 +11,7 @@ steps, problems with more relaxed ones may lead there, each from the solution of
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -25,6 +25,7 @@ from dynamics_backends.systems.contact.relaxed_cone import RelaxedCone
 from dynamics_backends.systems.contact.soft_contact import SoftContact
 from dynamics_backends.systems.contact.stepped_contact import SteppedContact
 from problems.legged.contact.soft_ground import SoftGround
+from problems.legged.gaits.commands import END, START, distance_sentence, speed_sentence
 from problems.legged.gaits.falls import ends_away, falls
 from problems.legged.gaits.gait import PATTERNS
 from problems.legged.robot.base_state import BaseWeights, Triple, base_state_cost, euler_xyz, quaternion, rotation
@@ -36,13 +37,23 @@ from problems.legged.robot.similarity import (
     SPEED,
     TIME,
     TORQUE,
-    Scale,
+    Units,
+    prefixed,
     running_weight,
-    scaled_fields,
     terminal_weight,
 )
-from problems.legged.robot.walker import LeggedRobot, Standing, joint_gains
-from problems.task import BackendFactory, Checked, Checks, Integrator, Sampling, Task, not_negative, positive
+from problems.legged.robot.walker import Standing, joint_gains, posture
+from problems.task import (
+    BackendFactory,
+    Checked,
+    Checks,
+    Integrator,
+    Sampling,
+    Task,
+    not_negative,
+    one_of_two,
+    positive,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,12 +68,6 @@ class Waypoint(Checked):
 
     def checks(self) -> Checks:
         return {"end": (0.0 <= self.start < self.end, "a time after start, both at least 0")}
-
-    def sized(self, standing: Standing) -> Waypoint:
-        """For a robot of another size."""
-        timed: Waypoint = scaled_fields(self, standing.scale, dict.fromkeys(("start", "end"), TIME))
-        weights = self.weights.sized(standing.scale, running_weight)
-        return replace(timed, height=standing.height(self.height), weights=weights)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,8 +103,8 @@ class Marching(Checked):
         if len(standing.stance.legs) != 4:
             raise ValueError(f"guess_steps: {standing.model.name} has {len(standing.stance.legs)} legs; leave it out")
         stance, groups = standing.stance, PATTERNS[self.gait]
-        away = standing.posture(self.joints, "guess_steps.joints") - standing.joints
-        phase = len(groups) * np.asarray(times) / standing.scale.scaled(self.period, TIME)
+        away = posture(standing.model, self.joints, "guess_steps.joints") - standing.joints
+        phase = len(groups) * np.asarray(times) / self.period
         offsets = np.zeros((len(times), len(away)))
         for turn, group in enumerate(groups):
             up = np.sin(np.pi * (phase % 1.0)) * (phase.astype(int) % len(groups) == turn)
@@ -110,13 +115,14 @@ class Marching(Checked):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings(LeggedRobot, SoftGround, Sampling):
+class Settings(SoftGround, Sampling):
     """A gait of any robot with a floating base (:class:`~problems.legged.robot.walker.LeggedRobot`), on ground that is soft.
 
     joints: at the start and at the end. running_joints: those the running cost refers to, default ``joints``.
     height: of the base [m], at the start and asked for; default that of standing on the ground. velocity: speed along x
-    asked for on the way [m/s].
-    goal: x, y [m] of the base at the end. yaw: of the base [rad], at the start and asked for.
+    commanded on the way [m/s], default 0. goal: x, y [m] of the base at the end, default where it starts.
+    distance: how far the base goes along x [m], in place of velocity and goal; the velocity is the distance over the duration.
+    yaw: of the base [rad], at the start and asked for.
     guess_gains: position and velocity gain of the joint controller whose motion is the first guess. guess_push: another posture
     that it holds for a moment. guess_steps: legs that it draws up in turn, by which a gait is suggested.
     control_weight: of the torques. running, terminal: weights of the state, on the way and at the end.
@@ -124,14 +130,17 @@ class Settings(LeggedRobot, SoftGround, Sampling):
     before.
     """
 
+    ALTERNATIVES = ((("distance",), ("velocity", "goal")),)
+
     horizon: int = 500
     dt: float = 0.005
     integrator: Integrator = "rk4"
     substeps: int = 5
     running_joints: tuple[float, ...] | None = None
     height: float | None = None
-    velocity: float = 0.0
-    goal: tuple[float, float] = (0.0, 0.0)
+    velocity: float | None = None
+    goal: tuple[float, float] | None = None
+    distance: float | None = None
     yaw: float = 0.0
     guess_gains: tuple[float, float] = (600.0, 6.0)
     guess_push: Push | None = None
@@ -145,24 +154,55 @@ class Settings(LeggedRobot, SoftGround, Sampling):
     def checks(self) -> Checks:
         relaxed = not self.easier or (self.contact_law in STEP_LAWS and min(self.easier) > 0)
         return super().checks() | {
+            "distance": one_of_two(self, "distance", "velocity", "goal"),
             "easier": (relaxed, f"positive numbers of joules, where contact_law is one of {', '.join(STEP_LAWS)}"),
             "height": (self.height is None or self.height > 0, "a positive number of meters"),
             "control_weight": not_negative(self.control_weight),
             "guess_gains": not_negative(self.guess_gains),
         }
 
-    def sized(self, scale: Scale) -> Settings:
-        """These settings for a robot of another size, but for heights and postures."""
-        units = {"dt": TIME, "velocity": SPEED, "goal": LENGTH, "control_weight": running_weight(TORQUE)}
-        sized: Settings = scaled_fields(self, scale, units)
-        position, velocity = self.guess_gains
-        return replace(
-            sized,
-            guess_gains=(scale.scaled(position, TORQUE), scale.scaled(velocity, DAMPING)),
-            easier=scale.scaled(self.easier, ENERGY),
-            running=self.running.sized(scale, running_weight),
-            terminal=self.terminal.sized(scale, terminal_weight),
-        )
+    @property
+    def speed(self) -> float:
+        """The commanded velocity along x [m/s]."""
+        if self.distance is not None:
+            return self.distance / (self.horizon * self.dt)
+        return self.velocity or 0.0
+
+    @property
+    def end(self) -> tuple[float, float]:
+        """The commanded x, y [m] of the base at the end."""
+        return (self.distance, 0.0) if self.distance is not None else self.goal or (0.0, 0.0)
+
+    def units(self) -> dict[str, Units]:
+        """See :meth:`problems.legged.robot.walker.LeggedRobot.units`."""
+        own: dict[str, Units] = {
+            "dt": TIME,
+            "velocity": SPEED,
+            "goal": LENGTH,
+            "control_weight": running_weight(TORQUE),
+        }
+        own |= {"guess_gains": (TORQUE, DAMPING), "easier": ENERGY, "distance": LENGTH}
+        own |= prefixed("running", BaseWeights.units(running_weight))
+        own |= prefixed("terminal", BaseWeights.units(terminal_weight))
+        if self.waypoint is not None:
+            own |= {"waypoint.start": TIME, "waypoint.end": TIME}
+            own |= prefixed("waypoint.weights", BaseWeights.units(running_weight))
+        if self.guess_push is not None:
+            own |= {"guess_push.start": TIME, "guess_push.end": TIME}
+        if self.guess_steps is not None:
+            own |= {"guess_steps.period": TIME}
+        return own | super().units()
+
+    def heights(self) -> tuple[str, ...]:
+        """See :meth:`problems.legged.robot.walker.LeggedRobot.heights`."""
+        own = () if self.height is None else ("height",)
+        return own if self.waypoint is None else (*own, "waypoint.height")
+
+    def postures(self) -> tuple[str, ...]:
+        """See :meth:`problems.legged.robot.walker.LeggedRobot.postures`."""
+        tables = {"guess_push.joints": self.guess_push, "guess_steps.joints": self.guess_steps}
+        running = () if self.running_joints is None else ("running_joints",)
+        return (*running, *(key for key, table in tables.items() if table is not None))
 
 
 class _Walker(NamedTuple):
@@ -179,13 +219,12 @@ class _Walker(NamedTuple):
         standing = given.stand()
         model, feet = standing.model, standing.stance.feet
         if given.height is None:
-            height = float(standing.q[2]) + given.resting_gap(standing.share, standing.scale)
+            height = float(standing.q[2]) + given.resting_gap(standing.share)
         else:
-            height = standing.height(given.height)
+            height = given.height
         on_the_way = given.running_joints
-        reference = standing.joints if on_the_way is None else standing.posture(on_the_way, "running_joints")
-        system = given.standing_on(model, feet, standing.scale)
-        return cls(standing, given.sized(standing.scale), system, height, reference)
+        reference = standing.joints if on_the_way is None else posture(model, on_the_way, "running_joints")
+        return cls(standing, given, given.standing_on(model, feet), height, reference)
 
     @property
     def model(self) -> Model:
@@ -218,7 +257,7 @@ def build(settings: Settings, backend: BackendFactory) -> Task:
     s = w.settings
     x0 = np.concatenate([[0.0, 0.0, w.height], quaternion(w.attitude), w.joints, np.zeros(w.model.nv)])
     dynamics, running = s.sampled(backend(w.system)), _running(w)
-    goal = [w.cost("goal", s.terminal, w.joints, position=(*s.goal, w.height))]
+    goal = [w.cost("goal", s.terminal, w.joints, position=(*s.end, w.height))]
     kept = KeptLimits.of(w.model, s)
     limits: dict[str, Any] = {"constraints": kept.constraints, "terminal_constraints": kept.constraints, **kept.bounds}
 
@@ -234,24 +273,25 @@ def build(settings: Settings, backend: BackendFactory) -> Task:
         ocp,
         partial(_guess, (*easier, ocp)[0], w, _guess_torques(w, ocp.times[:-1])),
         outcome=partial(_outcome, w),
-        missed=lambda xs: ends_away(xs, s.goal, w.height),
+        commands=partial(_commands, s),
+        missed=lambda xs: ends_away(xs, s.end, w.height),
         fallen=partial(falls, w.model, w.standing.stance.feet),
         feet=w.standing.stance.feet,
+        warnings=_unused(s),
         notes=w.standing.notes(),
-        carried=w.standing.carried,
         easier=easier,
     )
 
 
 def _running(w: _Walker) -> list[to.CostTerm]:
     s = w.settings
-    going = {"position": (0.0, 0.0, w.height), "velocity": (s.velocity, 0.0, 0.0)}
+    going = {"position": (0.0, 0.0, w.height), "velocity": (s.speed, 0.0, 0.0)}
     terms = [
         to.control_cost(w.system.nu, 0.0, s.control_weight, names=w.system.control_names),
         w.cost("gait", s.running, w.on_the_way, **going),
     ]
     if s.waypoint is not None:
-        way = s.waypoint.sized(w.standing)
+        way = s.waypoint
         times = s.dt * np.arange(s.horizon)
         during = (times >= way.start) & (times <= way.end)
         term = w.cost("waypoint", way.weights, w.joints, position=(0.0, 0.0, way.height))
@@ -275,21 +315,38 @@ def _guess(ocp: to.OCP, w: _Walker, u: Array) -> to.Guess:
 
 def _guess_torques(w: _Walker, times: Array) -> Array:
     """What turns the posture that the joint controller holds into others, at times (N,): torques (N, nu) by its position gain."""
-    s, push, scale = w.settings, w.settings.guess_push, w.standing.scale
+    s, push = w.settings, w.settings.guess_push
     offsets = np.zeros((len(times), len(w.joints)))
     if push is not None:
-        start, end = scale.scaled((push.start, push.end), TIME)
-        during = (times >= start) & (times < end)
-        offsets[during] = w.standing.posture(push.joints, "guess_push.joints") - w.joints
+        during = (times >= push.start) & (times < push.end)
+        offsets[during] = posture(w.model, push.joints, "guess_push.joints") - w.joints
     if s.guess_steps is not None:
         offsets += s.guess_steps.lifted(times, w.standing)
     return s.guess_gains[0] * offsets
+
+
+def _unused(s: Settings) -> tuple[str, ...]:
+    """Warnings about times that lie outside of the motion."""
+    times, lasts, found = s.dt * np.arange(s.horizon), s.horizon * s.dt, []
+    for key, part in (("waypoint", s.waypoint), ("guess_push", s.guess_push)):
+        if part is not None and not ((times >= part.start) & (times <= part.end)).any():
+            found.append(
+                f"problem.{key} has no effect: no time step is between {part.start:g} and {part.end:g} s, and the motion lasts "
+                f"{lasts:g} s"
+            )
+    return tuple(found)
+
+
+def _commands(s: Settings, xs: Array, times: Array) -> list[str]:
+    weighed = s.running.scale * s.running.linear_velocity > 0
+    speed = [speed_sentence(s.speed, xs, times, START, END)] if s.speed and weighed else []
+    return [*speed, *([distance_sentence(s.end[0], xs, times)] if s.end[0] else [])]
 
 
 def _outcome(w: _Walker, x: Array) -> list[str]:
     s = w.settings
     angles = np.degrees([float(a) for a in euler_xyz(rotation(x))])
     return [
-        f"the base ends at x = {x[0]:.3f}, y = {x[1]:.3f}, z = {x[2]:.3f} m; asked for {s.goal[0]:g}, {s.goal[1]:g}, {w.height:g}",
+        f"the base ends at x = {x[0]:.3f}, y = {x[1]:.3f}, z = {x[2]:.3f} m; asked for {s.end[0]:g}, {s.end[1]:g}, {w.height:g}",
         f"its roll, pitch and yaw end at {angles[0]:.1f}, {angles[1]:.1f}, {angles[2]:.1f} deg",
     ]

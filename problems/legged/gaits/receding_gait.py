@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Self
 
 import numpy as np
 
@@ -19,13 +20,24 @@ import trajopt as to
 from dynamics_backends.protocol import Array
 from dynamics_backends.rigid_body.batched import frame_placement
 from problems.legged.contact.soft_ground import SoftGround
+from problems.legged.gaits.commands import travel_sentences
 from problems.legged.gaits.falls import falls
-from problems.legged.gaits.gait import Gait
+from problems.legged.gaits.gait import STEP_LENGTH, Gait
 from problems.legged.robot.base_state import BaseWeights, base_state_cost
 from problems.legged.robot.joint_limits import KeptLimits
-from problems.legged.robot.similarity import DAMPING, LENGTH, TIME, TORQUE, Scale, running_weight, scaled_fields
-from problems.legged.robot.walker import LeggedRobot, Standing, joint_gains
-from problems.task import MOST_KNOTS, BackendFactory, Checked, Checks, Integrator, Sampling, Task, not_negative
+from problems.legged.robot.similarity import DAMPING, LENGTH, TIME, TORQUE, Units, prefixed, running_weight
+from problems.legged.robot.walker import Standing, joint_gains
+from problems.task import (
+    MOST_KNOTS,
+    BackendFactory,
+    Checked,
+    Checks,
+    Integrator,
+    Sampling,
+    Task,
+    not_negative,
+    one_of_two,
+)
 from trajopt.replanning.plan import with_values
 
 
@@ -39,23 +51,21 @@ class FootWeights(Checked):
     def checks(self) -> Checks:
         return {key: not_negative(value) for key, value in vars(self).items()}
 
-    def sized(self, scale: Scale) -> FootWeights:
-        """These weights for a robot of another size."""
-        weights: FootWeights = scaled_fields(self, scale, dict.fromkeys(("swing", "stance"), running_weight(LENGTH)))
-        return weights
-
 
 @dataclass(frozen=True, kw_only=True)
-class Settings(LeggedRobot, SoftGround, Sampling):
+class Settings(SoftGround, Sampling):
     """A gait of a robot with a floating base and four feet (:class:`~problems.legged.robot.walker.LeggedRobot`); the horizon is
     what is planned at a time.
 
     base: weights of the state. foot: weights of the feet. control_weight: of the torques.
     joints: at the start, which the joints are drawn to. height: of the base [m], default that of standing on the ground. gait: of
     :data:`problems.legged.gaits.gait.PATTERNS`. swing, support: seconds in the air, and on all feet between two swings.
-    cycles: of the gait, after which the robot stands. step_length, step_height: of a foot [m].
+    cycles: of the gait, after which the robot stands. step_length, step_height: of a foot [m], default 0.15 and 0.1. distance: how
+    far the base goes in all cycles [m], in place of step_length.
     terminal: share of the state's weights at the end. guess_gains: of the joint controller whose motion is the first guess.
     """
+
+    ALTERNATIVES = ((("distance",), ("step_length",)),)
 
     horizon: int = 50
     dt: float = 0.01
@@ -66,8 +76,9 @@ class Settings(LeggedRobot, SoftGround, Sampling):
     swing: float = 0.25
     support: float = 0.05
     cycles: int = 20
-    step_length: float = 0.15
+    step_length: float | None = None
     step_height: float = 0.1
+    distance: float | None = None
     base: BaseWeights = field(default_factory=BaseWeights)
     foot: FootWeights = field(default_factory=FootWeights)
     control_weight: float = 1e-3
@@ -76,22 +87,31 @@ class Settings(LeggedRobot, SoftGround, Sampling):
 
     def checks(self) -> Checks:
         return super().checks() | {
+            "distance": one_of_two(self, "distance", "step_length"),
             "height": (self.height is None or self.height > 0, "a positive number of meters"),
             "cycles": (1 <= self.cycles <= MOST_KNOTS, f"at least 1 and at most {MOST_KNOTS}"),
             **{key: not_negative(getattr(self, key)) for key in ("control_weight", "terminal", "guess_gains")},
         }
 
-    def sized(self, scale: Scale) -> Settings:
-        """These settings for a robot of another size, but for the height."""
-        lengths = dict.fromkeys(("step_length", "step_height"), LENGTH)
-        times = dict.fromkeys(("dt", "swing", "support"), TIME)
-        sized: Settings = scaled_fields(self, scale, lengths | times | {"control_weight": running_weight(TORQUE)})
-        position, velocity = self.guess_gains
-        gains = (scale.scaled(position, TORQUE), scale.scaled(velocity, DAMPING))
+    def units(self) -> dict[str, Units]:
+        """See :meth:`problems.legged.robot.walker.LeggedRobot.units`."""
         # the terminal cost has weights of the running one, whose time is that of a fixed share
-        at_the_end = scale.scaled(self.terminal, TIME)
-        base = self.base.sized(scale, running_weight)
-        return replace(sized, guess_gains=gains, base=base, foot=self.foot.sized(scale), terminal=at_the_end)
+        own: dict[str, Units] = {"terminal": TIME, "guess_gains": (TORQUE, DAMPING)}
+        own |= dict.fromkeys(("step_length", "step_height", "distance"), LENGTH) | dict.fromkeys(
+            ("dt", "swing", "support"), TIME
+        )
+        own |= {"control_weight": running_weight(TORQUE)} | prefixed("base", BaseWeights.units(running_weight))
+        return own | dict.fromkeys(("foot.swing", "foot.stance"), running_weight(LENGTH)) | super().units()
+
+    def completed(self) -> Self:
+        """See :meth:`problems.legged.robot.walker.LeggedRobot.completed`."""
+        own = super().completed()
+        known = own.step_length is not None or own.distance is not None
+        return own if known else replace(own, step_length=STEP_LENGTH)
+
+    def heights(self) -> tuple[str, ...]:
+        """See :meth:`problems.legged.robot.walker.LeggedRobot.heights`."""
+        return () if self.height is None else ("height",)
 
 
 def build(settings: Settings, backend: BackendFactory) -> Task:
@@ -100,10 +120,10 @@ def build(settings: Settings, backend: BackendFactory) -> Task:
     Raises UnknownName for a foot or a gait, ValueError for feet that are not found and for a posture that does not fit the robot.
     """
     standing = settings.stand()
-    s = replace(settings.sized(standing.scale), feet=standing.stance.feet)
+    s = replace(settings, feet=standing.stance.feet)
     model = standing.model
-    system = s.standing_on(model, s.feet, standing.scale)
-    x0 = _standing(standing, settings)
+    system = s.standing_on(model, s.feet)
+    x0 = _standing(standing, s)
     references = _References.of(standing, s, x0)
     running, terminal = _costs(standing, system, s, x0, references.footholds)
     sampled = s.sampled(backend(system))
@@ -118,8 +138,16 @@ def build(settings: Settings, backend: BackendFactory) -> Task:
     )
     ocp = references.moved(still, 0.0)
     guess = partial(to.feedback_guess, ocp, joint_gains(model, *s.guess_gains))
-    fallen, notes = partial(falls, model, s.feet), standing.notes()
-    return Task(ocp, guess, feet=s.feet, moved=references.moved, outcome=_outcome, fallen=fallen, notes=notes)
+    return Task(
+        ocp,
+        guess,
+        feet=s.feet,
+        moved=references.moved,
+        outcome=_outcome,
+        commands=references.commands,
+        fallen=partial(falls, model, s.feet),
+        notes=standing.notes(),
+    )
 
 
 def _costs(
@@ -148,15 +176,12 @@ def _costs(
 def _standing(standing: Standing, s: Settings) -> Array:
     """x0 (nx,)."""
     q, model = standing.q, standing.model
-    if s.height is None:
-        q[2] += s.resting_gap(standing.share, standing.scale)
-    else:
-        q[2] = standing.height(s.height)
+    q[2] = q[2] + s.resting_gap(standing.share) if s.height is None else s.height
     return np.concatenate([q, np.zeros(model.nv)])
 
 
-SLOPE = 0.1
-"""Seconds of a robot as large as HyQ over which the base's speed is averaged: shorter than a swing, longer than a time step."""
+SLOPE = 0.4
+"""The base's speed is averaged over this part of a swing."""
 
 
 @dataclass(frozen=True)
@@ -176,9 +201,11 @@ class _References:
     def of(cls, standing: Standing, s: Settings, x0: Array) -> _References:
         model = standing.model
         footholds = np.array([frame_placement(model, x0[: model.nq], foot)[1] for foot in s.feet])
-        size = {"step_length": s.step_length, "step_height": s.step_height}
+        length = STEP_LENGTH if s.step_length is None else s.step_length
+        size = {"step_length": length, "step_height": s.step_height}
         gait = Gait.named(s.gait, s.feet, swing=s.swing, support=s.support, cycles=s.cycles, **size)
-        return cls(gait, footholds, x0[:3], s.foot, standing.scale.scaled(SLOPE, TIME))
+        gait = gait if s.distance is None else gait.over(s.distance)
+        return cls(gait, footholds, x0[:3], s.foot, SLOPE * s.swing)
 
     def moved(self, ocp: to.OCP, t: float) -> to.OCP:
         """The problem with the references of the gait from t [s] on."""
@@ -192,6 +219,11 @@ class _References:
             weight = np.broadcast_to(np.where(swings, self.weights.swing, self.weights.stance), (ocp.horizon, 3))
             ocp = with_values(ocp.updated(foot, weight=weight), foot, "goal", wanted.position[:, f])
         return ocp
+
+    def commands(self, xs: Array, times: Array) -> list[str]:
+        """Commanded and achieved speed and distance in states xs (M, nx) at times (M,) [s]."""
+        base = self.gait.references(times[[0, -1]], self.footholds).base[:, 0]
+        return travel_sentences(float(base[1] - base[0]), xs, times)
 
 
 def _outcome(x: Array) -> list[str]:

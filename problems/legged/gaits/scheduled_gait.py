@@ -36,6 +36,7 @@ from problems.legged.contact.contact_limits import contact_limits
 from problems.legged.contact.feet_terms import feet_cost
 from problems.legged.contact.friction_cone import friction_constraint, friction_cost
 from problems.legged.contact.wrench_cone import wrench_constraint, wrench_cost
+from problems.legged.gaits.commands import travel_sentences
 from problems.legged.gaits.falls import ends_away, falls
 from problems.legged.gaits.gait import FootReferences, Gait, Interval
 from problems.legged.gaits.gait_settings import Settings as Settings
@@ -57,6 +58,7 @@ class _Walker(NamedTuple):
     intervals: list[Interval]
     references: FootReferences
     dt: float
+    rounded: tuple[str, ...]
 
     @property
     def model(self) -> Model:
@@ -111,11 +113,12 @@ def build(settings: Settings, backend: BackendFactory) -> Task:
         ocp,
         _guess(walker, ocp),
         outcome=lambda x: _outcome(walker, x),
+        commands=lambda xs, times: travel_sentences(float(walker.references.base[-1, 0]), xs, times),
         missed=lambda xs: ends_away(xs, walker.references.base[-1], walker.height),
         fallen=partial(falls, walker.model, s.feet),
         feet=s.feet,
+        warnings=walker.rounded,
         notes=walker.standing.notes(),
-        carried=walker.standing.carried,
         contact_limits=partial(contact_limits, ocp, s.friction, soles=walker.standing.stance.soles),
     )
 
@@ -124,17 +127,30 @@ def _walker(given: Settings) -> _Walker:
     """The robot with all its settings, those that were left to be found among them."""
     standing = given.stand()
     model, joints, feet = standing.model, standing.joints, standing.stance.feet
-    s = replace(given.sized(standing.scale), feet=feet)
-    gait = s.schedule(model, feet)
+    s = replace(given, feet=feet)
+    asked = s.schedule(model, feet)
+    gait = asked.on_grid(s.dt)
     gait.require_feet(model)
     q0 = standing.q
     if s.contact == "soft":
-        q0[2] += s.resting_gap(standing.share, standing.scale)
+        q0[2] += s.resting_gap(standing.share)
     footholds = np.stack([position_of(model, foot, q0) for foot in feet])
     intervals = gait.intervals(s.dt)
     times = s.dt * np.arange(intervals[-1].last + 1)
     x0 = np.concatenate([q0, np.zeros(model.nv)])
-    return _Walker(standing, s, gait, x0, joints, intervals, gait.references(times, footholds), s.dt)
+    rounded = _rounded(asked, gait, s.dt)
+    return _Walker(standing, s, gait, x0, joints, intervals, gait.references(times, footholds), s.dt, rounded)
+
+
+def _rounded(asked: Gait, gait: Gait, dt: float) -> tuple[str, ...]:
+    """A warning about phases that are no whole number of time steps, or none."""
+    durations = [(a.duration, b.duration) for a, b in zip(asked.phases, gait.phases, strict=True)]
+    changed = dict.fromkeys(f"{a:g} s to {b:g} s" for a, b in durations if a != b)
+    if not changed:
+        return ()
+    return (
+        f"phases are rounded to time steps of problem.dt = {dt:g} s: {', '.join(changed)}; choose a dt that divides them",
+    )
 
 
 # -- phases ------------------------------------------------------------------------------------------------------------
@@ -201,7 +217,7 @@ def damping_of(model: Model, contacts: Sequence[PointContact | FrameContact], x:
 
 
 def _soft_phase(w: _Walker, s: Settings, backend: BackendFactory) -> to.Phase:
-    dynamics = _sampled(backend, s.standing_on(w.model, s.feet, w.standing.scale), s)
+    dynamics = _sampled(backend, s.standing_on(w.model, s.feet), s)
     N = w.intervals[-1].last
     return to.Phase(dynamics, np.full(N, s.dt), tuple(_Terms.of(w, s).at(w, s, slice(0, N))))
 

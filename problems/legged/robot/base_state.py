@@ -21,7 +21,7 @@ from dynamics_backends.manifold import Manifold
 from dynamics_backends.protocol import Array
 from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.scalar import Rows, Scalar
-from problems.legged.robot.similarity import LENGTH, NONE, RATE, SPEED, Scale, Unit, scaled_fields
+from problems.legged.robot.similarity import LENGTH, NONE, RATE, SPEED, Unit
 from problems.task import Checked, Checks, not_negative
 
 Triple = tuple[float, float, float]
@@ -46,12 +46,12 @@ class BaseWeights(Checked):
     def checks(self) -> Checks:
         return {key: not_negative(value) for key, value in vars(self).items()}
 
-    def sized(self, scale: Scale, unit: Callable[[Unit], Unit]) -> BaseWeights:
-        """These weights for a robot of another size. unit: that of a weight from that of its residual."""
+    @staticmethod
+    def units(unit: Callable[[Unit], Unit]) -> dict[str, Unit]:
+        """The units of the weights. unit: that of a weight from that of its residual."""
         residuals = {"attitude": NONE, "position": LENGTH, "joints": NONE}
         residuals |= {"angular_velocity": RATE, "linear_velocity": SPEED, "joint_velocities": RATE}
-        weights: BaseWeights = scaled_fields(self, scale, {key: unit(of) for key, of in residuals.items()})
-        return weights
+        return {key: unit(of) for key, of in residuals.items()}
 
     def vector(self, joints: int) -> Array:
         """The weights (12 + 2 joints,) in the order of the residual."""

@@ -10,7 +10,7 @@ For a robot that is a smaller copy of the other one, this is the same problem in
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -27,6 +27,8 @@ TORQUE: Unit = (1, 2, -2)
 ENERGY: Unit = (1, 2, -2)
 DAMPING: Unit = (1, 2, -1)
 """The damping of a joint [N m s]."""
+Units = Unit | tuple[Unit, ...]
+"""The unit of a setting; of a list of numbers in several units, one for each."""
 
 
 class Scale(NamedTuple):
@@ -45,11 +47,11 @@ class Scale(NamedTuple):
         kg, m, s = unit
         return float(self.mass**kg * self.length**m * self.time**s)
 
-    def scaled(self, value: Any, unit: Unit) -> Any:
+    def scaled(self, value: Any, unit: Units) -> Any:
         """A number, or a tuple of some, for the other robot."""
         if isinstance(value, tuple):
-            return tuple(self.scaled(v, unit) for v in value)
-        return value * self.factor(unit)
+            return tuple(self.scaled(v, u) for v, u in zip(value, each(unit, len(value)), strict=True))
+        return value * self.factor(unit)  # type: ignore[arg-type]
 
     def sentence(self) -> str:
         """The ratios for a reader."""
@@ -67,7 +69,79 @@ def terminal_weight(residual: Unit) -> Unit:
     return tuple(-2 * e for e in residual)  # type: ignore[return-value]
 
 
-def scaled_fields(settings: Any, scale: Scale, units: Mapping[str, Unit]) -> Any:
-    """Settings (a dataclass) with these fields for the other robot; None stays."""
-    values = {key: getattr(settings, key) for key in units}
-    return replace(settings, **{k: scale.scaled(v, units[k]) for k, v in values.items() if v is not None})
+class Change(NamedTuple):
+    """A setting that was carried over to another robot. key: dotted, within the problem. why: the reason, in words."""
+
+    key: str
+    before: Any
+    after: Any
+    why: str
+
+    def sentence(self) -> str:
+        """One line for a reader."""
+        return f"problem.{self.key}: {_shown(self.before)} -> {_shown(self.after)} ({self.why})"
+
+
+def each(unit: Units, count: int) -> tuple[Unit, ...]:
+    """The units of ``count`` numbers."""
+    return unit if isinstance(unit[0], tuple) else (unit,) * count
+
+
+def scaled_values(settings: Any, scale: Scale, units: Mapping[str, Units], given: Collection[str] = ()) -> list[Change]:
+    """The changes of the settings (a dataclass) at the dotted keys of ``units``, but for the keys in ``given``.
+
+    Values that scaling leaves as they are (None, 0, infinity) are no changes.
+    """
+    changes = []
+    for key, unit in units.items():
+        before = value_at(settings, key)
+        if key in given or before is None:
+            continue
+        after = scale.scaled(before, unit)
+        if after != before:
+            of_each = dict.fromkeys(each(unit, 1))
+            why = ", ".join(f"x {scale.factor(one):.4g}, in {unit_name(one)}" for one in of_each)
+            changes.append(Change(key, before, after, why))
+    return changes
+
+
+def value_at(settings: Any, key: str) -> Any:
+    """The value at a dotted key of nested dataclasses and mappings."""
+    for part in key.split("."):
+        settings = settings[part] if isinstance(settings, Mapping) else getattr(settings, part)
+    return settings
+
+
+def with_values(settings: Any, values: Mapping[str, Any]) -> Any:
+    """The settings, nested dataclasses and mappings, with other values at dotted keys; each dataclass is checked once."""
+    here: dict[str, Any] = {}
+    within: dict[str, dict[str, Any]] = {}
+    for key, value in values.items():
+        head, _, rest = key.partition(".")
+        if rest:
+            within.setdefault(head, {})[rest] = value
+        else:
+            here[head] = value
+    here |= {head: with_values(value_at(settings, head), inner) for head, inner in within.items()}
+    return {**settings, **here} if isinstance(settings, Mapping) else replace(settings, **here)
+
+
+def prefixed(prefix: str, units: Mapping[str, Unit]) -> dict[str, Unit]:
+    """Units of the keys of a table within the settings."""
+    return {f"{prefix}.{key}": unit for key, unit in units.items()}
+
+
+def unit_name(unit: Unit) -> str:
+    """The unit as a text, such as "kg m^2 s^-2"; "1" for none."""
+    powers = [(name, e) for name, e in zip(("kg", "m", "s"), unit, strict=True) if e]
+    return " ".join(name if e == 1 else f"{name}^{e:g}" for name, e in powers) or "1"
+
+
+ROUNDING = 1e-12
+"""Smaller numbers are shown as 0."""
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, (tuple, list)):
+        return f"[{', '.join(map(_shown, value))}]"
+    return f"{value if abs(value) > ROUNDING else 0.0:.4g}" if isinstance(value, float) else str(value)

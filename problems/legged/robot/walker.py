@@ -1,30 +1,26 @@
-"""Which robot walks, on which feet, in which posture it stands, and for which robot the numbers of a problem were found."""
+"""Settings of a legged robot: its feet, its posture, and its numbers carried over from another robot."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from typing import Literal, NamedTuple, Self
 
 import numpy as np
 
 from dynamics_backends.protocol import Array
 from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.rigid_body.robots import named_posture
-from problems.legged.robot.similarity import Scale
+from problems.legged.robot.similarity import Change, Scale, Units, scaled_values, value_at, with_values
 from problems.legged.robot.stance import Stance
 from problems.task import Checked, Checks, load_floating_base
 
 
 class Standing(NamedTuple):
-    """A robot in its posture. joints (nq - 7,) [rad]; scale: what numbers of a length, a mass, a time are to be multiplied by.
-
-    reference: the robot that they were found for, where it is another one.
-    """
+    """A robot in its posture. joints (nq - 7,) [rad]."""
 
     stance: Stance
     joints: Array
-    scale: Scale = Scale()
-    reference: Standing | None = None
 
     @property
     def model(self) -> Model:
@@ -47,41 +43,11 @@ class Standing(NamedTuple):
         weight = self.model.total_mass * float(np.linalg.norm(self.model.gravity))
         return weight / len(self.stance.legs)
 
-    def posture(self, joints: str | tuple[float, ...], key: str) -> Array:
-        """A posture (nq - 7,) that is given for the reference robot, or for this one: the feet in the same places, in leg lengths.
-
-        key: what it is called in errors. Raises ValueError for another number of joints.
-        """
-        of = self if self.reference is None else self.reference
-        given = _posture(of.model, joints, key)
-        if self.reference is None:
-            return given
-        if len(of.stance.legs) != len(self.stance.legs):
-            return self.joints
-        return self.stance.posture(of.stance.places(given))
-
-    def height(self, height: float) -> float:
-        """A height of the base [m]: as far above that of standing as it is for the reference robot, in its lengths."""
-        if self.reference is None:
-            return height
-        return float(self.q[2] + self.scale.length * (height - self.reference.q[2]))
-
     def notes(self) -> tuple[str, ...]:
-        """How the robot stands, and what its numbers were multiplied by, for `validate`."""
+        """How the robot stands, for `validate`."""
         model, s = self.model, self.stance
-        told = [
-            f"{model.name} stands on {', '.join(s.feet)}, its base {self.q[2]:.3f} m high on legs of {s.leg_length:.3f} m"
-        ]
-        told += [sole.sentence for sole in s.soles]
-        return (*told, *self.carried)
-
-    @property
-    def carried(self) -> tuple[str, ...]:
-        """What numbers that were found for another robot were multiplied by, for reports; nothing where there is none."""
-        if self.reference is None:
-            return ()
-        of, name = self.reference.model.name, self.model.name
-        return (f"numbers are those of {of} carried over to {name}: {self.scale.sentence()}",)
+        stands = f"{model.name} stands on {', '.join(s.feet)}, its base {self.q[2]:.3f} m high on legs of {s.leg_length:.3f} m"
+        return (stands, *(sole.sentence for sole in s.soles))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,8 +60,6 @@ class LeggedRobot(Checked):
     other_joints: those of no leg, "free" or "rigid" at their neutral places.
     torque_limits: whether the controls keep the effort limits of the robot's file. position_limits, velocity_limits: whether its
     joints keep those limits, as constraints.
-    sized_for: the robot that all numbers, ``joints`` among them, were found for, by name; where it is another one, they are carried
-    over by dynamic similarity (:mod:`~problems.legged.robot.similarity`). Default: the robot itself.
     """
 
     robot: str = "hyq"
@@ -105,7 +69,6 @@ class LeggedRobot(Checked):
     torque_limits: bool = False
     position_limits: bool = False
     velocity_limits: bool = False
-    sized_for: str = ""
 
     def checks(self) -> Checks:
         return super().checks() | {"feet": (len(set(self.feet)) == len(self.feet), "names of frames, each once")}
@@ -116,23 +79,77 @@ class LeggedRobot(Checked):
         Raises UnknownName for a robot or a foot, FileNotFoundError, URDFError, ValueError for feet that cannot be found and for a
         posture that does not fit.
         """
-        stance = self._stance(self.robot, self.feet)
-        if self.sized_for in ("", self.robot):
-            joints = _posture(stance.model, self.joints, "joints") if self.joints else stance.posture()
-            return Standing(stance, joints)
-        other = self._stance(self.sized_for)
-        reference = Standing(other, _posture(other.model, self.joints, "joints") if self.joints else other.posture())
-        scale = Scale(stance.model.total_mass / other.model.total_mass, stance.leg_length / other.leg_length)
-        found = Standing(stance, stance.rest(), scale, reference)
-        alike = len(other.legs) == len(stance.legs)
-        return found._replace(joints=stance.posture(other.places(reference.joints) if alike else None))
+        stance = self._stance()
+        return Standing(stance, posture(stance.model, self.joints, "joints") if self.joints else stance.posture())
 
-    def _stance(self, robot: str, feet: tuple[str, ...] = ()) -> Stance:
-        stance = Stance.of(load_floating_base(robot), feet)
+    def units(self) -> dict[str, Units]:
+        """The units of all numbers that scale with the size of the robot, by the dotted keys of the settings."""
+        return {}
+
+    def heights(self) -> tuple[str, ...]:
+        """The dotted keys of heights of the base, those that are set."""
+        return ()
+
+    def postures(self) -> tuple[str, ...]:
+        """The dotted keys of postures beside ``joints``, those that are set."""
+        return ()
+
+    def completed(self) -> Self:
+        """These settings with the defaults of tables without a schema written out."""
+        return self
+
+    def carried_over(self, reference: LeggedRobot, given: Collection[str] = ()) -> tuple[Self, tuple[str, ...]]:
+        """The settings for ``robot`` whose numbers were chosen for another robot, and a sentence for each change.
+
+        Numbers are scaled by dynamic similarity (:mod:`~problems.legged.robot.similarity`); in postures the feet are in the same
+        places, in leg lengths; heights of the base differ from that of standing by the same number of leg lengths.
+
+        reference: the robot that the numbers are for, with the feet, joints and other_joints that belong to it. given: dotted keys
+        whose values are for ``robot`` already; these stay as they are. Raises what :meth:`stand` raises, SettingsError.
+        """
+        before = reference.stand()
+        feet = self.feet if "feet" in given else ()
+        stance = LeggedRobot(robot=self.robot, feet=feet, other_joints=self.other_joints)._stance()
+        old, new = before.stance, stance.model
+        alike = len(old.legs) == len(stance.legs)
+        scale = Scale(new.total_mass / old.model.total_mass, stance.leg_length / old.leg_length)
+        settings = replace(self.completed(), feet=feet)
+        changes = scaled_values(settings, scale, settings.units(), given)
+        if reference.feet and not feet:
+            changes.append(Change("feet", reference.feet, stance.feet, f"found in {new.name}"))
+        if "joints" in given:
+            joints = posture(new, self.joints, "joints") if self.joints else stance.posture()
+        else:
+            joints = stance.posture(old.places(before.joints) if alike else None)
+            changes.append(Change("joints", before.joints.tolist(), joints.tolist(), PLACES))
+        for key in settings.postures():
+            if key not in given:
+                given_joints = posture(old.model, value_at(settings, key), key)
+                after = stance.posture(old.places(given_joints)) if alike else joints
+                changes.append(Change(key, given_joints.tolist(), after.tolist(), PLACES))
+        standing = float(stance.configuration(joints)[2])
+        for key in settings.heights():
+            if key not in given:
+                height = value_at(settings, key)
+                level = standing + scale.length * (height - float(before.q[2]))
+                changes.append(Change(key, height, level, "as many leg lengths above the height of standing"))
+        values = {c.key: tuple(c.after) if isinstance(c.after, list) else c.after for c in changes if c.key != "feet"}
+        head = f"numbers for {old.model.name} are scaled to {new.name} ({scale.sentence()}); those given with it stay:"
+        return with_values(settings, values), (head, *(f"  {change.sentence()}" for change in changes))
+
+    def _stance(self) -> Stance:
+        stance = Stance.of(load_floating_base(self.robot), self.feet)
         return stance.on_legs_alone() if self.other_joints == "rigid" else stance
 
 
-def _posture(model: Model, joints: str | tuple[float, ...], key: str) -> Array:
+PLACES = "the feet in the same places, in leg lengths"
+
+
+def posture(model: Model, joints: str | tuple[float, ...], key: str) -> Array:
+    """A posture (nq - 7,) [rad], given by its numbers or by its name in the robot's SRDF; key: its name in errors.
+
+    Raises UnknownName, ValueError for another number of joints.
+    """
     names = model.q_names[7:]
     if isinstance(joints, str):
         try:

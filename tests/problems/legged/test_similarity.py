@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
-from xml.etree import ElementTree
 
 import numpy as np
 import pytest
+from contact_cases import LENGTHS, MASSES
 
 from experiments.config.build import build_task, solve_task
 from experiments.config.config import load_config
+from experiments.config.toml_text import to_toml
+from experiments.sweep.run import FromConfig
 from problems.legged.robot.similarity import LENGTH, TORQUE, Scale, running_weight, terminal_weight
-from problems.robots import ERD_PACKAGE, erd_names, robot_path
+from problems.robots import ERD_PACKAGE, erd_names
 from trajopt.stage.evaluation import StageEvaluator
 
 CONFIGS = Path(__file__).parents[3] / "problems" / "configs"
-LENGTHS, MASSES = 0.4, 0.05
 TIMES = LENGTHS**0.5
 SHORT = {
     "hyq_trot_rigid": ["problem.swing=0.04", "problem.support=0.01", "problem.step_length=0.02"],
@@ -32,30 +33,18 @@ SHORT = {
 needs_erd = pytest.mark.skipif(not erd_names(), reason=f"{ERD_PACKAGE} is not installed")
 
 
-@pytest.fixture(scope="module")
-def small_hyq(tmp_path_factory) -> str:
-    """HyQ with lengths and masses in these ratios; no joint of the file has damping or friction."""
-    tree = ElementTree.parse(robot_path("hyq"))
-    for origin in tree.iter("origin"):
-        if "xyz" in origin.attrib:
-            origin.set("xyz", " ".join(repr(LENGTHS * float(a)) for a in origin.get("xyz").split()))
-    for mass in tree.iter("mass"):
-        mass.set("value", repr(MASSES * float(mass.get("value"))))
-    for inertia in tree.iter("inertia"):
-        for key, value in inertia.attrib.items():
-            inertia.set(key, repr(MASSES * LENGTHS**2 * float(value)))
-    path = tmp_path_factory.mktemp("robots") / "small.urdf"
-    tree.write(path)
-    return str(path)
-
-
-def task_of(name: str, *overrides: str):
-    return build_task(load_config(CONFIGS / f"{name.split()[0]}.toml", [*SHORT[name], "engine=numpy", *overrides]))
+def short_file(name: str, folder: Path) -> Path:
+    """A bundled configuration, shortened, as a file: its numbers are for HyQ."""
+    config = load_config(CONFIGS / f"{name.split()[0]}.toml", [*SHORT[name], "engine=numpy"])
+    path = folder / "short.toml"
+    path.write_text(to_toml(config.as_dict()), encoding="utf-8")
+    return path
 
 
 @pytest.mark.parametrize("name", SHORT)
-def test_a_small_copy_has_the_same_problem_in_other_units(name, small_hyq):
-    one, other = task_of(name), task_of(name, f"problem.robot={small_hyq}")
+def test_a_small_copy_has_the_same_problem_in_other_units(name, small_hyq, tmp_path):
+    file = short_file(name, tmp_path)
+    one, other = (build_task(load_config(file, o)) for o in ([], [f"problem.robot={small_hyq}"]))
     assert np.allclose(other.ocp.times, TIMES * one.ocp.times, rtol=1e-9)
     rng = np.random.default_rng(8)
     a, b = one.guess, other.guess
@@ -74,12 +63,9 @@ def test_a_small_copy_has_the_same_problem_in_other_units(name, small_hyq):
     assert there == pytest.approx(here, rel=1e-3)
 
 
-def test_a_small_copy_trots_as_the_large_one_does(small_hyq):
-    config = load_config(CONFIGS / "hyq_trot_rigid.toml", [*SHORT["hyq_trot_rigid"], "engine=numpy"])
-    small = load_config(
-        CONFIGS / "hyq_trot_rigid.toml",
-        [*SHORT["hyq_trot_rigid"], "engine=numpy", f"problem.robot={small_hyq}"],
-    )
+def test_a_small_copy_trots_as_the_large_one_does(small_hyq, tmp_path):
+    file = short_file("hyq_trot_rigid", tmp_path)
+    config, small = (load_config(file, o) for o in ([], [f"problem.robot={small_hyq}"]))
     one, other = (solve_task(c, build_task(c)) for c in (config, small))
     assert one.status.success and other.status.success and one.iterations == other.iterations
     assert other.cost == pytest.approx(one.cost, rel=1e-5)
@@ -92,7 +78,7 @@ def test_a_small_copy_trots_as_the_large_one_does(small_hyq):
 @pytest.mark.parametrize("robot", ["erd:solo12", "erd:go2"])
 def test_a_robot_trots_from_its_file_alone(robot):
     """The bundled trot of HyQ, in coarser steps."""
-    coarse = ["problem.dt=0.02", "problem.swing=0.2", "problem.support=0.04", "engine=numpy"]
+    coarse = ["problem.dt=0.0125", "problem.swing=0.125", "problem.support=0.025", "engine=numpy"]
     config = load_config(CONFIGS / "hyq_trot_rigid.toml", [*coarse, f"problem.robot={robot}"])
     task = build_task(config)
     solution = solve_task(config, task)
@@ -100,7 +86,65 @@ def test_a_robot_trots_from_its_file_alone(robot):
     model, step = task.ocp.model, float(task.outcome(solution.xs[-1])[0].rpartition("asked for ")[2].split(",")[0])
     assert 0.05 < step / task.ocp.x0[2] < 0.4
     assert solution.xs[-1, 0] == pytest.approx(step, abs=0.25 * step)
-    assert model.name in task.notes[0] and "numbers are those of hyq" in task.notes[1]
+    assert model.name in task.notes[0] and f"numbers for hyq are scaled to {model.name}" in config.notes[0]
+
+
+def test_numbers_given_beside_another_robot_are_literal(small_hyq):
+    """Values of --set stay, those of the file are scaled, and each change is listed."""
+    given = ["problem.velocity=0.5", "problem.base.joints=7.0", "problem.contact_parameters.creep=0.3"]
+    config = load_config(CONFIGS / "hyq_free_walk.toml", [*given, f"problem.robot={small_hyq}"])
+    s, scale = config.problem, Scale(MASSES, LENGTHS)
+    assert (s.velocity, s.base.joints, s.contact_parameters["creep"]) == (0.5, 7.0, 0.3)
+    assert s.dt == pytest.approx(0.02 * TIMES, rel=1e-9)
+    assert s.clearance == pytest.approx(0.05 * LENGTHS, rel=1e-9)
+    assert s.base.attitude == pytest.approx(3e3 / TIMES, rel=1e-9)
+    assert s.contact_parameters["stiffness"] == pytest.approx(2e4 * scale.factor((1, 0, -2)), rel=1e-9)
+    listed = "\n".join(config.notes)
+    for key in (
+        "dt: 0.02 ->",
+        "clearance: 0.05 ->",
+        "base.attitude: 3000 ->",
+        "contact_parameters.stiffness: 2e+04 ->",
+    ):
+        assert f"problem.{key}" in listed
+    assert not any(f"problem.{key}:" in listed for key in ("velocity", "base.joints", "contact_parameters.creep"))
+
+
+def test_numbers_of_a_file_are_for_the_robot_it_names(small_hyq, tmp_path):
+    """A robot written beside other numbers changes none of them."""
+    path = tmp_path / "own.toml"
+    path.write_text(f'[problem]\nname = "free_gait"\nrobot = "{small_hyq}"\nvelocity = 0.5\n')
+    config = load_config(path)
+    assert (config.problem.velocity, config.problem.dt, config.notes) == (0.5, 0.02, ())
+    assert load_config(path, [f"problem.robot={small_hyq}"]).notes == ()
+
+
+def test_heights_and_postures_are_carried_over(small_hyq):
+    config = load_config(CONFIGS / "hyq_jump.toml", [f"problem.robot={small_hyq}"])
+    s = config.problem
+    assert s.height == pytest.approx(0.572 * LENGTHS, abs=1e-4)
+    assert s.waypoint.height == pytest.approx(1.0 * LENGTHS, abs=1e-4)
+    assert s.waypoint.start == pytest.approx(0.45 * TIMES, rel=1e-9)
+    original = load_config(CONFIGS / "hyq_jump.toml").problem
+    assert s.guess_push.joints == pytest.approx(original.guess_push.joints, abs=1e-3)
+    assert s.joints == pytest.approx(original.joints, abs=1e-3)
+    own = load_config(CONFIGS / "hyq_jump.toml", [f"problem.robot={small_hyq}", "problem.height=0.2"]).problem
+    assert own.height == 0.2 and own.waypoint.height == s.waypoint.height
+
+
+def test_what_is_saved_is_literal(small_hyq, tmp_path):
+    config = load_config(CONFIGS / "hyq_free_walk.toml", ["problem.velocity=0.5", f"problem.robot={small_hyq}"])
+    path = tmp_path / "saved.toml"
+    path.write_text(to_toml(config.as_dict()), encoding="utf-8")
+    again = load_config(path)
+    assert again.notes == () and again.problem == config.problem
+
+
+def test_rows_of_a_study_scale_what_is_not_varied(small_hyq):
+    base = load_config(CONFIGS / "hyq_free_walk.toml", ["problem.velocity=0.5"])
+    row = FromConfig.of(base).config({"problem.robot": small_hyq, "problem.clearance": 0.01}).problem
+    assert (row.velocity, row.clearance) == (0.5, 0.01)
+    assert row.dt == pytest.approx(0.02 * TIMES, rel=1e-9)
 
 
 def test_units_of_weights():
