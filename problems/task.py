@@ -277,8 +277,8 @@ class Sampling(Checked):
 
 
 def substeps_check(substeps: int, steps: float) -> tuple[bool, str]:
-    """The check of the steps of an integrator in each of a number of time steps."""
-    most = int(min(MOST_SUBSTEPS, MOST_STEPS / max(1.0, steps)))
+    """The check of the steps of an integrator in each of a number of time steps, of which there are at most MOST_KNOTS."""
+    most = int(min(MOST_SUBSTEPS, MOST_STEPS / min(max(1.0, steps), MOST_KNOTS)))
     return 1 <= substeps <= most, f"at least 1 and, with so many time steps, at most {most}"
 
 

@@ -208,9 +208,11 @@ def sharper(options: Any, used: Any = None) -> Any:
 
 
 def patient(options: Any, patience: int | None) -> Any:
-    """The options of a solve that ends after so many iterations at the latest."""
+    """The options of a solve that ends after so many iterations, unless they have a limit of their own."""
     most = getattr(options, "max_iterations", None)
-    return options if patience is None or most is None else replace(options, max_iterations=min(most, patience))
+    if patience is None or most is None or most != type(options)().max_iterations:
+        return options
+    return replace(options, max_iterations=min(most, patience))
 
 
 def make_ready(config: Config, task: Task) -> float:

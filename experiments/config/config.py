@@ -39,6 +39,11 @@ DEFAULT_SOLVER = "auto"
 DEFAULT_ENGINE = "auto"
 _STEP = f"a positive step of at most {LARGEST_STEP}, with finite differences only"
 TABLES = ("problem", "backend", "engine", "solver", "output", "replan", "sweep")
+REMOVED = {
+    "sized_for": "the numbers of a file are for the robot that it names, and are scaled where --set problem.robot=NAME or --urdf "
+    "names another one; leave it out"
+}
+"""Keys of problems in earlier versions, with the remedy."""
 NAMED = ("backend", "solver")
 """Tables that may be given as their name alone."""
 ROW = ("problem", "solver", "backend")
@@ -440,6 +445,8 @@ def _problem(table: Any, issues: list[str]) -> tuple[str, Any, TimeSettings]:
     except UnknownName as error:
         issues.append(f"problem.name: {error}")
         return "", None, none
+    issues.extend(f"problem.{key}: no key any more: {REMOVED[key]}" for key in rest if key in REMOVED)
+    rest = {k: v for k, v in rest.items() if k not in REMOVED}
     own = {f.name for f in fields(Settings)}
     timed = {key: rest.pop(key) for key in TIME_KEYS if key in rest and key not in own}
     time = read_table(TimeSettings, timed, "problem", issues)

@@ -27,7 +27,7 @@ from problems.replanning.scenario import (
     planned,
     sensor_of,
 )
-from problems.task import Task
+from problems.task import SettingsError, Task
 from trajopt import OCP, Solution, solve
 from trajopt.replanning.loop import Now, Plant, ReplanningLoop
 from trajopt.replanning.plan import Plan, with_values
@@ -65,7 +65,7 @@ class Setup(NamedTuple):
 
 
 def configured_run(config: Config, plant: str | None = None) -> Config:
-    """The config with another plant. Raises ConfigError where it has no table [replan]."""
+    """The config with another plant. Raises ConfigError where it has no table [replan], or numbers that the plant does not have."""
     if config.replan is None:
         remedy = (
             "add a table [replan], for example with duration = 5.0; the page 'Replanning' of the reference of configuration "
@@ -74,7 +74,11 @@ def configured_run(config: Config, plant: str | None = None) -> Config:
         raise ConfigError(config.source, [f"replan: missing; {remedy}"])
     if plant is None:
         return config
-    return replace(config, replan=replace(config.replan, plant=replace(config.replan.plant, kind=plant)))
+    try:
+        return replace(config, replan=replace(config.replan, plant=replace(config.replan.plant, kind=plant)))
+    except SettingsError as error:
+        issues = [f"replan.plant.{key}: {text}" for key, text in error.problems.items()]
+        raise ConfigError(config.source, issues) from error
 
 
 def setup(config: Config, first: Solution | None = None) -> Setup:

@@ -82,8 +82,6 @@ def _robot(
     forces[list(system.actuated), np.arange(nu)] = 1.0
     common: dict[str, Any] = {"forces": forces, "pushes": _pushes(model, s), "limit": limit}
     if s.kind == "mujoco":
-        if s.friction:
-            raise ValueError("replan.plant.friction is of the plant 'own'; leave it out for 'mujoco'")
         if not isinstance(system, (FreeBody, SoftContact, SteppedContact)):
             raise ValueError(
                 "the plant 'mujoco' knows free bodies and points that touch the ground; take replan.plant.kind = 'own'"

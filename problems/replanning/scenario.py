@@ -24,6 +24,8 @@ from trajopt.replanning.timing import SAME_TIME, Timing
 from trajopt.step.sensitivities import MOST_SUBSTEPS
 
 Window = tuple[float, float]
+CONTACT_FRICTION = 0.7
+"""Coefficient of friction of MuJoCo's ground, where none is given."""
 QUICKEST = 1e4
 """Largest speed of a wandering point, in half sizes of its box per second."""
 MOST_TICKS = 10_000_000
@@ -51,7 +53,7 @@ class PlantSettings(Checked):
     mass_factor: float = 1.0
     friction: float = 0.0
     friction_velocity: float = 0.05
-    contact_friction: float = 0.7
+    contact_friction: float = CONTACT_FRICTION
     slope: float = 0.0
     boxes: tuple[tuple[float, float, float, float, float], ...] = ()
     push_joints: tuple[str, ...] = ()
@@ -70,9 +72,15 @@ class PlantSettings(Checked):
             ),
             "step": positive(self.step),
             "mass_factor": positive(self.mass_factor),
-            "friction": not_negative(self.friction),
+            "friction": (
+                0 <= self.friction < np.inf and not (mujoco and self.friction),
+                "a finite number of at least 0, and 0 with kind = 'mujoco', which has its own joint friction",
+            ),
             "friction_velocity": positive(self.friction_velocity),
-            "contact_friction": not_negative(self.contact_friction),
+            "contact_friction": (
+                0 <= self.contact_friction < np.inf and (mujoco or self.contact_friction == CONTACT_FRICTION),
+                "a finite number of at least 0; leave it out with kind = 'own', whose ground is that of the plan",
+            ),
             "pushes": (
                 all(len(p) == width and p[1] > 0 for p in self.pushes),
                 "rows (from, duration above 0, a force for each of push_joints)",

@@ -361,11 +361,21 @@ def test_constraints_that_the_planner_passes_over_are_named_before_the_first_pla
         ("period", float("inf"), "replan.period: expected a finite number, got inf"),
         ("deadline", float("inf"), "replan.deadline: expected a finite number, got inf"),
         ("charge", float("inf"), "replan.charge: expected a finite number, got inf"),
-        ("seed", -1, "replan.seed: expected a number of at least 0, got -1"),
+        ("seed", -1, "replan.seed: expected a number of at least 0"),
         ("plant", {"mass_factor": float("inf")}, "replan.plant.mass_factor: expected a finite number, got inf"),
         ("plant", {"step": 1e-300}, "replan.tick: expected a positive number of seconds, of at most 10000 steps"),
         ("plant", {"slope": 0.1}, "replan.plant.slope: expected an angle below a right one, and 0 with kind = 'own'"),
         ("plant", {"boxes": [[1.0, 0.0, 1.0, 1.0, 0.1]]}, "replan.plant.boxes: expected rows"),
+        (
+            "plant",
+            {"contact_friction": 0.4},
+            "replan.plant.contact_friction: expected a finite number of at least 0; leave",
+        ),
+        (
+            "plant",
+            {"kind": "mujoco", "friction": 0.1},
+            "replan.plant.friction: expected a finite number of at least 0, and 0",
+        ),
         ("faults", {"slow_factor": float("inf")}, "replan.faults.slow_factor: expected a finite number, got inf"),
         ("goal", {"center": [1.0, 0.0, 0.0]}, "replan.goal: expected its term"),
         ("obstacle", {"term": "ball", "noise": float("inf")}, "replan.obstacle.noise: expected finite numbers"),
@@ -381,6 +391,14 @@ def test_mistakes_in_the_table(key, value, said):
     with pytest.raises(ConfigError) as caught:
         read_config({"problem": problem, "replan": {key: value}})
     assert any(issue.startswith(said) for issue in caught.value.issues), caught.value.issues
+
+
+def test_another_plant_refuses_numbers_that_it_does_not_have(config):
+    settings = load_config(config, ["replan.plant.friction=0.1"])
+    with pytest.raises(
+        ConfigError, match="replan.plant.friction: expected a finite number of at least 0, and 0 with kind"
+    ):
+        configured_run(settings, "mujoco")
 
 
 def test_times_that_ticks_round_are_listed():

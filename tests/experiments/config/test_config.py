@@ -99,6 +99,34 @@ def test_a_mistake_is_told_in_words(table, key, value, said):
 
 
 @pytest.mark.parametrize(
+    ("problem", "message"),
+    [
+        ({"name": "cart_pole", "substeps": 10**9}, "problem.substeps: expected at least 1 and, .* at most 10000, got"),
+        ({"name": "cart_pole", "horizon": 100_000, "substeps": 101}, "problem.substeps: .* at most 100, got 101"),
+        ({"name": "scheduled_gait", "substeps": 10**9}, "problem.substeps: .* at most 10000$"),
+        ({"name": "lifting", "substeps": 10**9}, "problem.substeps: .* at most 10000, got"),
+        ({"name": "free_gait", "velocity": float("inf")}, "problem.velocity: expected a finite number, got inf"),
+        ({"name": "free_gait", "base": {"scale": float("inf")}}, "problem.base.scale: expected finite numbers"),
+        ({"name": "quadruped_gait", "goal": [float("inf"), 0.0]}, "problem.goal: expected finite numbers"),
+    ],
+)
+def test_numbers_without_end_are_refused(problem, message):
+    with pytest.raises(ConfigError, match=message):
+        read_config({"problem": problem})
+
+
+def test_a_key_of_an_earlier_version_is_answered_with_the_remedy():
+    with pytest.raises(ConfigError, match="problem.sized_for: no key any more: .* leave it out"):
+        read_config({"problem": {"name": "free_gait", "sized_for": "hyq"}})
+
+
+def test_limits_may_be_infinite():
+    assert read_config({"problem": {"name": "cart_pole", "force_limit": float("inf")}}).problem.force_limit == float(
+        "inf"
+    )
+
+
+@pytest.mark.parametrize(
     ("problem", "said"),
     [
         (
