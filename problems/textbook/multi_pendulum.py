@@ -18,6 +18,9 @@ from dynamics_backends.systems.bodies.free_body import FreeBody
 from problems.robots.textbook import multi_pendulum
 from problems.task import BackendFactory, Checks, Integrator, Sampling, Task, missing, not_negative
 
+MOST_BODIES = 1000
+"""Links of a pendulum; the derivatives of longer ones take minutes."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Settings(Sampling):
@@ -39,7 +42,7 @@ class Settings(Sampling):
     def checks(self) -> Checks:
         weights = ("control_weight", "velocity_weight", "terminal_weight", "spacing")
         return super().checks() | {
-            "bodies": (self.bodies >= 1, "at least 1"),
+            "bodies": (1 <= self.bodies <= MOST_BODIES, f"from 1 to {MOST_BODIES}"),
             "branches": (1 <= self.branches <= self.bodies, "from 1 to the number of bodies"),
             **{key: not_negative(getattr(self, key)) for key in weights},
         }

@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from experiments.config.build import patient
 from experiments.config.config import ConfigError, apply_override, load_config, read_config
 from experiments.config.toml_text import to_toml
 from problems.registry import PROBLEMS, load_problem
+from trajopt.solvers.options import AutoOptions, IPMOptions
 
 CONFIGS = sorted((Path(__file__).parents[3] / "problems" / "configs").glob("*.toml"))
 GO_TO = {"name": "arm_go_to", "robot": "iiwa7", "frame": "iiwa_link_ee", "goal_position": [0.3, 0.4, 0.6]}
@@ -105,6 +107,7 @@ def test_a_mistake_is_told_in_words(table, key, value, said):
         ({"name": "cart_pole", "horizon": 100_000, "substeps": 101}, "problem.substeps: .* at most 100, got 101"),
         ({"name": "scheduled_gait", "substeps": 10**9}, "problem.substeps: .* at most 10000$"),
         ({"name": "lifting", "substeps": 10**9}, "problem.substeps: .* at most 10000, got"),
+        ({"name": "multi_pendulum", "bodies": 10**9}, "problem.bodies: expected from 1 to 1000, got 1000000000"),
         ({"name": "free_gait", "velocity": float("inf")}, "problem.velocity: expected a finite number, got inf"),
         ({"name": "free_gait", "base": {"scale": float("inf")}}, "problem.base.scale: expected finite numbers"),
         ({"name": "quadruped_gait", "goal": [float("inf"), 0.0]}, "problem.goal: expected finite numbers"),
@@ -118,6 +121,13 @@ def test_numbers_without_end_are_refused(problem, message):
 def test_a_key_of_an_earlier_version_is_answered_with_the_remedy():
     with pytest.raises(ConfigError, match="problem.sized_for: no key any more: .* leave it out"):
         read_config({"problem": {"name": "free_gait", "sized_for": "hyq"}})
+
+
+def test_a_limit_of_iterations_that_is_given_holds_in_repeated_solves():
+    assert patient(IPMOptions(), 40).max_iterations == 40
+    assert patient(IPMOptions(max_iterations=1000), 40).max_iterations == 1000
+    assert patient(IPMOptions(max_iterations=5), 40).max_iterations == 5
+    assert patient(AutoOptions(), 40) == AutoOptions()
 
 
 def test_limits_may_be_infinite():
