@@ -141,6 +141,7 @@ class Task:
     latest: of such problems, the one that was solved last.
     resolved: what settings that were left out came to, by their keys, for what is saved of them.
     clearance: how far (M,) [m] the robot is from what moves, at states (M, nx) and places (M, 3); or None.
+    removed_by: for messages, the setting that takes a constraint, by its name, or "phases" out of the problem.
     """
 
     ocp: OCP
@@ -170,6 +171,7 @@ class Task:
     scene: Scene | None = None
     resolved: Mapping[str, Any] = field(default_factory=dict)
     clearance: Callable[[Array, Array], Array] | None = None
+    removed_by: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def goals(self) -> tuple[Goal, ...]:

@@ -110,21 +110,39 @@ def compile_config(config: str, overrides: tuple[str, ...], urdf: str | None) ->
 @urdf_option
 @click.option("--out", required=True, type=click.Path(file_okay=False), help="Folder of the C files.")
 @click.option("--name", help="Prefix of files and functions; default: the name of CONFIG.")
+@click.option(
+    "--solution",
+    type=click.Path(exists=True, dir_okay=False),
+    help="Start the example at this saved solution, with its gains; default: the guess.",
+)
 @command
-def export(config: str, overrides: tuple[str, ...], urdf: str | None, out: str, name: str | None) -> None:
-    """Write C99 for a controller without Python: dynamics, derivatives, time step and one step of SLQ of CONFIG."""
+def export(
+    config: str, overrides: tuple[str, ...], urdf: str | None, out: str, name: str | None, solution: str | None
+) -> None:
+    """Write C99 for a controller without Python: dynamics, derivatives, time step and one step of SLQ of CONFIG.
+
+    The example is compiled and run before anything is written, where there is a C compiler.
+    """
+    from trajopt import Solution
     from trajopt.export.controller import controller_files
+    from trajopt.export.example_run import run_example
 
     settings = configured(config, overrides, urdf=urdf)
     task = task_of(settings.with_engine("auto"))
     hessian = getattr(settings.solver_options, "hessian", "gauss_newton")
     prefix = Path(config).stem.replace("-", "_") if name is None else name
-    files = controller_files(task.ocp, prefix, task.guess, hessian)
+    guess = task.guess if solution is None else Solution.load(solution)
+    files = controller_files(task.ocp, prefix, guess, hessian, task.removed_by)
+    costs = run_example(files)
     folder = Path(out)
     folder.mkdir(parents=True, exist_ok=True)
     for file, text in files.items():
         (folder / file).write_text(text, encoding="utf-8")
     click.echo(f"written to {folder}: " + ", ".join(files))
+    if costs is None:
+        click.echo("example: not run, there is no C compiler; its initial trajectory was computed in Python")
+    else:
+        click.echo(f"example: {len(costs)} SLQ steps in C, cost {costs[0]:.6g} -> {costs[-1]:.6g}")
 
 
 @contextmanager

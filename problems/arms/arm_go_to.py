@@ -46,7 +46,14 @@ from problems.arms.go_to_account import Account
 from problems.arms.obstacle import Obstacle, Point, places
 from problems.arms.obstacle_report import nearness, nearness_of_bodies
 from problems.arms.scenes.scene_robot import scene_robot
-from problems.arms.scenes.surroundings import Surroundings, clearance_constraints, distances_from_person, relaxed
+from problems.arms.scenes.surroundings import (
+    BODIES,
+    PERSON,
+    Surroundings,
+    clearance_constraints,
+    distances_from_person,
+    relaxed,
+)
 from problems.task import (
     BackendFactory,
     Checked,
@@ -239,6 +246,7 @@ def build(settings: Settings, backend: BackendFactory) -> Task:
         scene=None if s.surroundings is None else s.surroundings.scene,
         clearance=_clearance(arm, s, cover),
         resolved=limits,
+        removed_by=_removed_by(s),
     )
 
 
@@ -362,6 +370,19 @@ def _terminal_constraints(arm: Arm, s: Settings) -> list[to.Constraint]:
         return [to.state_bounds(arm.manifold, arm.x_goal, arm.x_goal, "goal"), *obstacle]
     rest = np.where(np.arange(arm.model.nq + arm.model.nv) < arm.model.nq, np.inf, 0.0)
     return [to.bounded(_goal_term(arm, s, 1.0, 1.0)), to.state_bounds(arm.manifold, -rest, rest, "rest"), *path]
+
+
+def _removed_by(s: Settings) -> dict[str, str]:
+    """The setting that takes each constraint out of the problem."""
+    several = isinstance(s.obstacle, tuple)
+    weighed = f"weight = 1e4 in {'each problem.obstacle' if several else 'problem.obstacle'}, which makes it a cost"
+    return {
+        "joint limits": "problem.position_limits = false",
+        "velocity limits": "problem.velocity_limits = false",
+        **dict.fromkeys(("goal", "rest"), 'problem.terminal = "cost"'),
+        **dict.fromkeys(s.obstacles, weighed),
+        **dict.fromkeys((BODIES, PERSON), "problem.surroundings.weight = 1e4, which makes it a cost"),
+    }
 
 
 # -- what is told -------------------------------------------------------------------------------------------------

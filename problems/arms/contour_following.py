@@ -131,7 +131,8 @@ def build(settings: Settings, backend: BackendFactory) -> Task:
         **contour.control_bounds(),
     )
     path = Contour(contour.points, s.tube)
-    return Task(ocp, contour.guess(ocp), s.frame, contour=path, outcome=contour.outcome)
+    removed_by = {"torque limits": "problem.torque_limits = false"}
+    return Task(ocp, contour.guess(ocp), s.frame, contour=path, outcome=contour.outcome, removed_by=removed_by)
 
 
 class _Contour:

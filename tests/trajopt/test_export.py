@@ -1,9 +1,11 @@
 """Exported C99 against the numpy engine: built by its own Makefile, without a warning, and called through ctypes."""
 
 import ctypes
+import os
 import re
 import shutil
 import subprocess
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -15,14 +17,17 @@ from stage_cases import pendulum, problem
 
 from dynamics_backends.compiled.runtime.toolchain import candidates
 from dynamics_backends.manifold import Manifold
+from dynamics_backends.protocol import FunctionMap
 from dynamics_backends.registry import make_backend
 from dynamics_backends.systems.bodies.free_body import FreeBody
 from experiments.cli.cli_support import configured
 from experiments.cli.engine_commands import export
 from experiments.config.build import build_task
 from problems.robots import load_robot
-from trajopt import OCP, SampledSystem, control_cost, state_cost
-from trajopt.export.controller import controller_files
+from trajopt import OCP, Guess, SampledSystem, control_cost, residual_cost, solve, state_bounds, state_cost
+from trajopt.export.controller import ExportError, controller_files
+from trajopt.export.example_run import run_example
+from trajopt.export.example_start import example_start, rolled_out
 from trajopt.lq.lq import solve_riccati
 from trajopt.lq.lq_solver import NumpyLQ
 from trajopt.stage.evaluation import Direction, Shooting, StageEvaluator
@@ -334,7 +339,7 @@ class Jump:
 
 REFUSED = {
     "2 phases": _two_phases,
-    "an export has a sampled system": lambda: OCP.single_phase(Jump(), np.zeros(2), 3, 0.1),
+    "give a system sampled in time": lambda: OCP.single_phase(Jump(), np.zeros(2), 3, 0.1),
     "by structured_ad": lambda: _ocp(FreeBody(load_robot("hyq")), "structured_ad"),
 }
 
@@ -345,7 +350,7 @@ def test_what_cannot_be_exported_is_refused_with_the_reason(reason):
         controller_files(REFUSED[reason](), "name")
 
 
-@pytest.mark.parametrize("name", ["2link", "a-b", "", "main", "lq"])
+@pytest.mark.parametrize("name", ["2link", "a-b", "", "main", "Main", "lq", "a" * 64])
 def test_a_name_that_c_or_the_files_do_not_allow(name):
     with pytest.raises(ValueError, match="cannot be the export's name"):
         controller_files(_ocp(FreeBody(pendulum())), name)
@@ -382,3 +387,161 @@ def test_the_command_needs_no_compiler(tmp_path, monkeypatch):
     result = CliRunner().invoke(export, [config, "--out", str(tmp_path), "--name", "pendulum"])
     assert result.exit_code == 0, result.output
     assert {p.name for p in tmp_path.iterdir()} == {"pendulum.h", "pendulum.c", "main.c", "Makefile"}
+
+
+# -- messages: what removes each reason ---------------------------------------------------------------------------------
+
+
+def test_every_reason_names_the_argument_that_removes_it():
+    ocp = _ocp(FreeBody(pendulum()), "analytic")
+    limits = state_bounds(ocp.manifold, -np.ones(4), np.ones(4), "box")
+    phase = replace(ocp.phases[0], constraints=(limits,), parameters={"wind": np.ones(1)})
+    constrained = replace(ocp, phases=(phase, phase), terminal_constraints=(limits,))
+    with pytest.raises(ExportError) as error:
+        controller_files(constrained, "name")
+    phases, parameters, box = error.value.reasons
+    assert "2 phases" in phases and "to.OCP.single_phase" in phases
+    assert "(wind)" in parameters and "leave out parameters=" in parameters
+    assert "'box'" in box and "leave it out of constraints= and terminal_constraints=" in box
+
+
+@pytest.mark.parametrize(
+    "config, settings",
+    [
+        ("irb4600_obstacle", ["problem.position_limits = false", "problem.obstacle", 'problem.terminal = "cost"']),
+        ("hyq_trot_rigid", ['problem.contact = "soft"']),
+        ("gen3_contour_id", ["problem.torque_limits = false", "no setting of this problem removes it"]),
+    ],
+)
+def test_the_command_names_the_setting_that_removes_each_reason(config, settings, tmp_path):
+    result = CliRunner().invoke(export, [CONFIGS.format(config), "--out", str(tmp_path / "out")])
+    assert result.exit_code == 2 and not (tmp_path / "out").exists()
+    for setting in settings:
+        assert f"set {setting}" in result.stderr or (setting in result.stderr and "set " not in setting), setting
+
+
+def test_the_settings_that_the_command_names_make_an_export(tmp_path):
+    changes = ["position_limits=false", 'terminal="cost"', "obstacle.weight=1e4"]
+    words = [word for change in changes for word in ("--set", f"problem.{change}")]
+    result = CliRunner().invoke(export, [CONFIGS.format("irb4600_obstacle"), "--out", str(tmp_path), *words])
+    assert result.exit_code == 0, result.output
+    assert "obstacle: weight" in (tmp_path / "irb4600_obstacle.h").read_text()
+
+
+# -- the example --------------------------------------------------------------------------------------------------------
+
+
+def unstable(weight=1.0):
+    """xdot = x^3 + u near x = 2, where u = -8 holds it: off by 0.001, x runs to infinity within a second."""
+    system = FunctionMap(lambda x, u, t, p: [x[0] * x[0] * x[0] + u[0]], 1, 1)
+    dynamics = SampledSystem(make_backend(system, "casadi_ad", engine="numpy"), "rk4")
+    hold = state_cost(system.manifold, [2.0], weight)
+    return OCP.single_phase(dynamics, [2.001], 150, 0.02, [control_cost(1, -8.0, 1e-2 * weight), hold], [hold])
+
+
+HELD = Guess(np.full((151, 1), 2.0), np.full((150, 1), -8.0))
+
+
+def test_an_example_that_diverges_starts_with_gains(tmp_path):
+    ocp = unstable()
+    assert rolled_out(ocp, HELD.xs, HELD.us, np.zeros((150, 1, 1))) is None
+    start = example_start(ocp, HELD)
+    assert start.K.any() and start.cost < 1e-3
+    np.testing.assert_allclose(start.xs[-1], 2.0, atol=1e-3)
+
+
+@pytest.mark.needs_compiler
+def test_the_example_with_gains_runs_in_c(tmp_path):
+    files = controller_files(unstable(), "unstable", HELD)
+    costs = run_example(files)
+    assert len(costs) == 20 and np.isfinite(costs).all() and costs[-1] <= costs[0] < 1e-3
+    start = example_start(unstable(), HELD)
+    gains = re.search(r" K\[[^\]]*\] = \{[^}]*\}", files["main.c"])[0]
+    without = {**files, "main.c": files["main.c"].replace(gains, " K[UNSTABLE_HORIZON]")}
+    assert start.K.any() and run_example(without)[0] == pytest.approx(costs[0])  # the states obey the dynamics
+    pushed = files["unstable.c"].replace("2.001", "2.1")
+    with pytest.raises(ValueError, match="the trajectory diverges"):
+        run_example({**without, "unstable.c": pushed})
+
+
+def test_a_guess_that_gains_do_not_hold_is_refused_with_the_remedy():
+    """Without weights there are no gains."""
+    with pytest.raises(ValueError, match="diverges, with feedback gains too; .*--solution FILE"):
+        controller_files(unstable(weight=0.0), "unstable", HELD)
+
+
+def test_the_example_starts_at_a_solution(tmp_path):
+    """With its gains; without weights there are no others."""
+    ocp = unstable()
+    solution = solve(ocp, HELD, solver="slq", options={"shooting": "all", "gaps": "nonlinear"})
+    start = example_start(unstable(weight=0.0), solution)
+    np.testing.assert_array_equal(start.K, solution.K)
+    np.testing.assert_allclose(start.xs, solution.xs, atol=1e-6)
+
+
+def test_a_guess_of_another_problem_is_refused():
+    with pytest.raises(ValueError, match="xs and us have shapes"):
+        controller_files(unstable(), "name", Guess(np.zeros((4, 1)), np.zeros((3, 1))))
+
+
+# -- names of users -----------------------------------------------------------------------------------------------------
+
+NAMES = (
+    "ends in a backslash\\\n",
+    "*/ int injected; /*",
+    "trigraph ??/\n*/ int injected; /*",
+    "// line\r\n#error injected",
+    "right to left \u202e */",
+    '@SIZES@ prefix_step PREFIX_NX %s "quoted"',
+    "H\u00f6he [m]",
+    "x" * 5000,
+)
+
+
+@pytest.mark.needs_compiler
+@pytest.mark.parametrize("name", NAMES)
+def test_no_name_of_a_term_or_parameter_leaves_its_comment(name, plain, tmp_path):
+    """The C compiles without a warning; stripped of comments it is that of harmless names."""
+    assert _named(name, tmp_path) == plain
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory):
+    return _named("plain", tmp_path_factory.mktemp("plain"))
+
+
+def _named(name, folder):
+    ocp = unstable()
+    terms = (
+        *ocp.phases[0].terms,
+        residual_cost(name, lambda x, u, t, p: [x[0] - p[name][0]], ocp.manifold, 1, parameters={name: [2.0]}),
+    )
+    files = controller_files(replace(ocp, phases=(replace(ocp.phases[0], terms=terms),)), "swing", HELD)
+    for file, text in files.items():
+        (folder / file).write_text(text, encoding="utf-8")
+    flags = ["-std=c99", "-pedantic", "-Wall", "-Wextra", "-Werror", "-Wtrigraphs"]
+    compiler = candidates()[0]
+    subprocess.run([*compiler, *flags, "-fsyntax-only", "swing.c", "main.c"], cwd=folder, check=True)
+    seen = subprocess.run([*compiler, "-std=c99", "-E", "-P", "swing.c"], cwd=folder, capture_output=True, check=True)
+    assert len(max((folder / "swing.h").read_text().splitlines(), key=len)) < 250
+    return seen.stdout
+
+
+@pytest.mark.needs_compiler
+def test_the_c_compiles_under_strict_flags(exported):
+    """As C99 and as C11."""
+    for standard in ("-std=c99", "-std=c11"):
+        command = [
+            *candidates()[0],
+            standard,
+            "-pedantic",
+            "-Wall",
+            "-Wextra",
+            "-Werror",
+            "-O1",
+            "-c",
+            "-o",
+            os.devnull,
+        ]
+        for source in ("main.c", f"{exported.name}.c"):
+            subprocess.run([*command, source], cwd=exported.folder, check=True)

@@ -7,7 +7,7 @@ behind a prelude of one lane, and the folder templates around them.  The result 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib.resources import files
 from typing import Any
 
@@ -15,30 +15,50 @@ import numpy as np
 
 from dynamics_backends.compiled.interface.sources import constant, dynamics_source, has_source
 from dynamics_backends.protocol import Array, unwrapped
+from trajopt.export.example_start import ExampleStart, example_start
 from trajopt.guesses.guesses import Guess
 from trajopt.lq.compiled_lq import lq_source
 from trajopt.problem.impact_stage import JUMP
 from trajopt.problem.ocp import OCP, Sampling
 from trajopt.problem.terms import CostTerm
+from trajopt.results.solution import Solution
 from trajopt.stage.source.stage_source import StageShape, StageSource, stage_source, theta_room
 from trajopt.stage.source.term_source import TermShape, theta_of
-from trajopt.validation.validation import refuse_constraints
 
-_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,62}")
 _NUMBERS_A_LINE = 6
 _PLACEHOLDERS = ("prefix_", "PREFIX_")
 """How identifiers in the templates begin that get the export's name."""
 
 
-def controller_files(ocp: OCP, name: str, guess: Guess | None = None, hessian: str = "gauss_newton") -> dict[str, str]:
-    """The files NAME.h, NAME.c, main.c and Makefile, by name; guess: where the example starts, default zero controls.
+class ExportError(ValueError):
+    """A problem that cannot be exported; ``reasons`` holds a sentence for each part in the way, with what removes it."""
 
-    Raises ValueError for a problem that cannot be exported, or a name that is no C identifier, or that of the example, or that
-    makes names which the code has already.
+    def __init__(self, name: str, reasons: Sequence[str]) -> None:
+        self.reasons = tuple(reasons)
+        super().__init__(f"cannot export {name!r}:\n" + "\n".join(f"  - {reason}" for reason in reasons))
+
+
+def controller_files(
+    ocp: OCP,
+    name: str,
+    guess: Guess | Solution | None = None,
+    hessian: str = "gauss_newton",
+    removed_by: Mapping[str, str] | None = None,
+) -> dict[str, str]:
+    """The files NAME.h, NAME.c, main.c and Makefile, by name.
+
+    guess: where the example starts, default x0 with zero controls; see :func:`~trajopt.export.example_start.example_start`.
+    removed_by: for messages, the setting that takes a constraint, by its name, or "phases" out of the problem; default: the
+    arguments of :class:`~trajopt.OCP`. Raises ExportError for a problem that cannot be exported, ValueError for a name that is no
+    C identifier or is taken, and for a guess from which the trajectory diverges.
     """
-    if not _NAME.fullmatch(name) or name == "main":
-        raise ValueError(f"{name!r} cannot be the export's name: it takes letters, digits and _, and is not 'main'")
-    sampled = _exportable(ocp)
+    if not _NAME.fullmatch(name) or name.lower() == "main":
+        raise ValueError(
+            f"{name[:80]!r} cannot be the export's name: give up to 63 letters, digits and _, a letter first, and not 'main'"
+        )
+    sampled = _exportable(ocp, removed_by)
+    start = example_start(ocp, guess)
     dynamics = dynamics_source(sampled.called, {}, straight=True)
     running, terminal = (tuple(TermShape.of(term) for term in terms) for terms in (ocp.phases[0].terms, ocp.terminal))
     stage = stage_source(
@@ -49,7 +69,7 @@ def controller_files(ocp: OCP, name: str, guess: Guess | None = None, hessian: s
     texts = {
         f"{name}.h": _header(ocp, sampled, stage),
         f"{name}.c": _source(ocp, sampled, stage),
-        "main.c": _example(ocp, guess),
+        "main.c": _example(start),
         "Makefile": _template("Makefile"),
     }
     _refuse_taken(name, "\n".join(texts.values()))
@@ -65,24 +85,57 @@ def _refuse_taken(name: str, text: str) -> None:
         raise ValueError(f"{name!r} cannot be the export's name: its code has another {taken[0]}; choose another name")
 
 
-def _exportable(ocp: OCP) -> Sampling:
-    """The dynamics of a problem that can be exported; raises ValueError with the reason for any other."""
-    if len(ocp.phases) != 1:
-        raise ValueError(f"cannot export {ocp.name!r}: it has {len(ocp.phases)} phases, and an export has one")
-    refuse_constraints(ocp, "an export")
-    phase = ocp.phases[0]
-    if phase.parameters:
-        raise ValueError(f"cannot export {ocp.name!r}: its dynamics have parameters ({', '.join(phase.parameters)})")
-    sampling = phase.dynamics.sampling
-    if sampling is None or sampling.scheme == JUMP:
-        kind = type(phase.dynamics).__name__
-        raise ValueError(f"cannot export {ocp.name!r}: its dynamics are {kind}, and an export has a sampled system")
-    if not has_source(sampling.backend):
-        method = sampling.backend.name
-        raise ValueError(
-            f"cannot export {ocp.name!r}: its derivatives are by {method}; choose backend = 'analytic' or 'casadi_ad'"
-        )
+def _exportable(ocp: OCP, removed_by: Mapping[str, str] | None) -> Sampling:
+    """The dynamics of a problem that can be exported; raises ExportError with every reason for any other."""
+    reasons = [*_structure_reasons(ocp, removed_by), *_constraint_reasons(ocp, removed_by)]
+    samplings = [phase.dynamics.sampling for phase in ocp.phases]
+    single = ocp.phases if len(ocp.phases) == 1 else ()
+    for phase, sampling in zip(single, samplings, strict=False):
+        if sampling is None or sampling.scheme == JUMP:
+            kind = type(phase.dynamics).__name__
+            reasons.append(f"its dynamics are {kind}: give a system sampled in time (to.SampledSystem) as dynamics")
+        elif not has_source(sampling.backend):
+            reasons.append(
+                f"its derivatives are by {sampling.backend.name}: set backend = 'analytic' or 'casadi_ad' "
+                "(to.make_backend(system, 'analytic') in a script)"
+            )
+    if reasons:
+        raise ExportError(ocp.name, list(dict.fromkeys(reasons)))
+    (sampling,) = samplings
+    assert sampling is not None  # else there is a reason
     return sampling
+
+
+def _structure_reasons(ocp: OCP, removed_by: Mapping[str, str] | None) -> Iterable[str]:
+    """Several phases, and parameters of dynamics."""
+    if len(ocp.phases) != 1:
+        setting = _setting("phases", removed_by, "give it one phase (to.OCP.single_phase)")
+        yield f"it has {len(ocp.phases)} phases, and an export has one: {setting}"
+    names = list(dict.fromkeys(name for phase in ocp.phases for name in phase.parameters))
+    if names:
+        setting = _setting("parameters", removed_by, "write their values into the system, and leave out parameters=")
+        yield f"its dynamics have parameters ({', '.join(names)}): {setting}"
+
+
+def _constraint_reasons(ocp: OCP, removed_by: Mapping[str, str] | None) -> Iterable[str]:
+    """Constraints, with where they are given; the bounds on controls are no such."""
+    places: dict[str, list[str]] = {}
+    running = [c for phase in ocp.phases for c in phase.constraints]
+    for argument, constraints in (("constraints", running), ("terminal_constraints", ocp.terminal_constraints)):
+        for c in constraints:
+            if argument not in places.setdefault(c.name, []):
+                places[c.name].append(argument)
+    for name, arguments in places.items():
+        given = " and ".join(f"{argument}=" for argument in arguments)
+        setting = _setting(name, removed_by, f"leave it out of {given}, or make it a cost (to.softened)")
+        yield f"it has the constraint {name!r}, and SLQ has none: {setting}"
+
+
+def _setting(part: str, removed_by: Mapping[str, str] | None, in_script: str) -> str:
+    """The setting that removes a part; in a script the argument."""
+    if removed_by is None:
+        return in_script
+    return f"set {removed_by[part]}" if part in removed_by else "no setting of this problem removes it"
 
 
 def _prefixed(text: str, name: str) -> str:
@@ -121,14 +174,25 @@ def _sizes(ocp: OCP, stage: StageSource) -> str:
 
 
 def _components(terms: Sequence[CostTerm]) -> str:
-    """What stands where in theta, a line for each weight and parameter."""
+    """The index ranges of weights and parameters in theta, one a line."""
     lines, at = [], 0
     for term in terms:
         for what, value in (("weight", term.weight), *term.parameters.items()):
             size = np.shape(value)[-1]
-            lines.append(f"     [{at}] .. [{at + size - 1}]  {term.name}: {what}".replace("*/", "* /"))
+            lines.append(f"     [{at}] .. [{at + size - 1}]  {_in_comment(term.name)}: {_in_comment(what)}")
             at += size
     return "\n".join(lines) or "     none"
+
+
+_LONGEST_NAME = 80
+_UNSAFE = frozenset("*\\?")
+"""Characters that end a comment, continue a line, or begin a trigraph."""
+
+
+def _in_comment(name: str) -> str:
+    """A user's name for a comment of C: one line, at most _LONGEST_NAME characters, those unsafe there as <U+HEX>."""
+    short = name if len(name) <= _LONGEST_NAME else name[: _LONGEST_NAME - 3] + "..."
+    return "".join(c if c.isprintable() and c not in _UNSAFE else f"<U+{ord(c):04X}>" for c in short)
 
 
 def _source(ocp: OCP, sampled: Sampling, stage: StageSource) -> str:
@@ -166,9 +230,9 @@ def _defaults(ocp: OCP) -> str:
 _ALWAYS = ("t", "dt", "theta", "theta_end")
 
 
-def _example(ocp: OCP, guess: Guess | None) -> str:
-    us = np.zeros((ocp.horizon, ocp.nu)) if guess is None else guess.us
-    return _filled(_template("main.c"), {"GUESS": _braced(us)})
+def _example(start: ExampleStart) -> str:
+    gains = f" = {_braced(start.K)}" if start.K.any() else ""
+    return _filled(_template("main.c"), {"STATES": _braced(start.xs), "CONTROLS": _braced(start.us), "GAINS": gains})
 
 
 def _template(name: str) -> str:

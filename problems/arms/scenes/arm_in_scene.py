@@ -26,7 +26,7 @@ from problems.arms.scenes.in_scene import Limits, MotionInScene, plan_along, sha
 from problems.arms.scenes.scene_refinement import KEPT, PATIENCE, WIDE, Refinement
 from problems.arms.scenes.scene_robot import Carried, LinkCapsule, SceneRobot, scene_robot
 from problems.arms.scenes.scene_settings import SceneBody, load_scene
-from problems.arms.scenes.scene_structure import Costs, kept_ends
+from problems.arms.scenes.scene_structure import Costs, clearance_name, kept_ends
 from problems.arms.scenes.way_timing import WayTiming
 from problems.task import (
     BackendFactory,
@@ -239,7 +239,16 @@ def task_in_scene(
         patience=PATIENCE if free else None,
         latest=lambda: refinement.latest,
         scene=scene,
+        removed_by=_removed_by(s),
     )
+
+
+def _removed_by(s: Settings) -> dict[str, str]:
+    """The setting that takes constraints out of the problem; its phases are those of another problem."""
+    distances = dict.fromkeys(
+        map(clearance_name, range(s.checks_per_step)), "problem.self_collision = false, without body and scene"
+    )
+    return {"phases": 'problem.name = "arm_go_to", whose duration is fixed', **distances}
 
 
 def scene_of(s: Settings) -> Scene:

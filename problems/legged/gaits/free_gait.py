@@ -27,7 +27,7 @@ from problems.legged.gaits.commands import RUNNING, distance_sentence, speed_sen
 from problems.legged.gaits.falls import falls
 from problems.legged.gaits.walking_horizon import FLAT, WalkingHorizon
 from problems.legged.robot.base_state import BaseWeights, base_state_cost
-from problems.legged.robot.joint_limits import KeptLimits
+from problems.legged.robot.joint_limits import REMOVED_BY, KeptLimits
 from problems.legged.robot.similarity import LENGTH, SPEED, TIME, TORQUE, Units, prefixed, running_weight
 from problems.task import BackendFactory, Checks, Sampling, Task, not_negative, one_of_two, positive
 
@@ -169,6 +169,7 @@ def build(settings: Settings, backend: BackendFactory) -> Task:
         commands=partial(_commands, speed),
         fallen=partial(falls, model, feet),
         notes=(*notes, *standing.notes()),
+        removed_by=REMOVED_BY,
     )
 
 

@@ -29,7 +29,7 @@ from problems.legged.gaits.commands import END, START, distance_sentence, speed_
 from problems.legged.gaits.falls import ends_away, falls
 from problems.legged.gaits.gait import PATTERNS
 from problems.legged.robot.base_state import BaseWeights, Triple, base_state_cost, euler_xyz, quaternion, rotation
-from problems.legged.robot.joint_limits import KeptLimits
+from problems.legged.robot.joint_limits import REMOVED_BY, KeptLimits
 from problems.legged.robot.similarity import (
     DAMPING,
     ENERGY,
@@ -280,6 +280,7 @@ def build(settings: Settings, backend: BackendFactory) -> Task:
         warnings=_unused(s),
         notes=w.standing.notes(),
         easier=easier,
+        removed_by={**REMOVED_BY, "parameters": "problem.easier = []"},
     )
 
 

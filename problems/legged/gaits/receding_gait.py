@@ -24,7 +24,7 @@ from problems.legged.gaits.commands import travel_sentences
 from problems.legged.gaits.falls import falls
 from problems.legged.gaits.gait import STEP_LENGTH, Gait
 from problems.legged.robot.base_state import BaseWeights, base_state_cost
-from problems.legged.robot.joint_limits import KeptLimits
+from problems.legged.robot.joint_limits import REMOVED_BY, KeptLimits
 from problems.legged.robot.similarity import DAMPING, LENGTH, TIME, TORQUE, Units, prefixed, running_weight
 from problems.legged.robot.walker import Standing, joint_gains
 from problems.task import (
@@ -147,6 +147,7 @@ def build(settings: Settings, backend: BackendFactory) -> Task:
         commands=references.commands,
         fallen=partial(falls, model, s.feet),
         notes=standing.notes(),
+        removed_by=REMOVED_BY,
     )
 
 

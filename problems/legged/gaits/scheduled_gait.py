@@ -41,7 +41,7 @@ from problems.legged.gaits.falls import ends_away, falls
 from problems.legged.gaits.gait import FootReferences, Gait, Interval
 from problems.legged.gaits.gait_settings import Settings as Settings
 from problems.legged.robot.base_state import BaseWeights, Triple, base_state_cost
-from problems.legged.robot.joint_limits import KeptLimits
+from problems.legged.robot.joint_limits import REMOVED_BY, KeptLimits
 from problems.legged.robot.walker import Standing
 from problems.task import BackendFactory, Task, position_of
 from trajopt.problem.impact_stage import ImpactStage
@@ -120,7 +120,14 @@ def build(settings: Settings, backend: BackendFactory) -> Task:
         warnings=walker.rounded,
         notes=walker.standing.notes(),
         contact_limits=partial(contact_limits, ocp, s.friction, soles=walker.standing.stance.soles),
+        removed_by={**REMOVED_BY, "phases": 'problem.contact = "soft"', **_cones_removed_by(ocp)},
     )
+
+
+def _cones_removed_by(ocp: to.OCP) -> dict[str, str]:
+    """The setting that takes each friction cone out of the constraints."""
+    names = {c.name for phase in ocp.phases for c in phase.constraints} - set(REMOVED_BY)
+    return dict.fromkeys(names, 'problem.cone = "cost"')
 
 
 def _walker(given: Settings) -> _Walker:

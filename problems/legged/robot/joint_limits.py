@@ -13,6 +13,12 @@ from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.systems.bodies.free_body import FreeBody
 from problems.legged.robot.walker import LeggedRobot
 
+REMOVED_BY = {
+    "joint limits": "problem.position_limits = false",
+    "velocity limits": "problem.velocity_limits = false",
+}
+"""Constraint -> the setting without it."""
+
 
 class KeptLimits(NamedTuple):
     """constraints: on the state, at all knots. bounds: of the problem, u_lower and u_upper (nu,) [N m, N], or none."""

@@ -1,0 +1,82 @@
+"""Initial trajectory of an exported example: feasible, with the feedback gains that hold it where it is unstable without."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from dynamics_backends.protocol import Array
+from trajopt.guesses.guesses import Guess
+from trajopt.problem.ocp import OCP, fitting
+from trajopt.results.solution import Solution
+from trajopt.solvers.feedback import tracking_gains
+
+LARGEST_COST = 1e300
+"""A rollout of a larger cost has diverged, as in ``prefix_slq_step``."""
+WORSE = 10.0
+"""An open-loop rollout that costs this many times as much as the guess is compared with a closed-loop rollout."""
+REMEDY = "solve it first and start the example at the solution"
+
+
+class ExampleStart(NamedTuple):
+    """A trajectory that obeys the dynamics: xs (N + 1, nx), us (N, nu), gains K (N, nu, ndx), and its cost."""
+
+    xs: Array
+    us: Array
+    K: Array
+    cost: float
+
+
+def example_start(ocp: OCP, guess: Guess | Solution | None = None) -> ExampleStart:
+    """Roll out a guess from x0: with its controls held, or with gains where that diverges or costs much more.
+
+    guess: default x0 at all knots with zero controls. The gains are those of a solution, else those of the linear-quadratic
+    regulator along the guess. Raises ValueError for a guess of other shapes, and where every rollout diverges.
+    """
+    N, n, m = ocp.horizon, ocp.manifold.ndx, ocp.nu
+    if guess is None:
+        guess = Guess(np.tile(ocp.x0, (N + 1, 1)), np.zeros((N, m)))
+    xs, us = fitting(ocp, guess.xs, guess.us)
+    with np.errstate(all="ignore"):
+        enough = WORSE * ocp.cost(xs, us)
+    found = []
+    for K in _gains(ocp, guess, np.zeros((N, m, n))):
+        start = rolled_out(ocp, xs, us, K)
+        if start is not None:
+            found.append(start)
+            if start.cost <= enough:
+                break
+    if not found:
+        raise ValueError(
+            f"cannot export {ocp.name!r}: from its guess the trajectory diverges, with feedback gains too; {REMEDY} "
+            "(trajopt export CONFIG --solution FILE; guess=solution in a script)"
+        )
+    return min(found, key=lambda start: start.cost)
+
+
+def _gains(ocp: OCP, guess: Guess | Solution, zero: Array) -> Iterator[Array]:
+    """Gains to try: those of a solution, none, and those of the regulator along the guess."""
+    if isinstance(guess, Solution) and np.shape(guess.K) == zero.shape and np.isfinite(guess.K).all():
+        yield np.array(guess.K, dtype=float)
+    yield zero
+    K = tracking_gains(ocp, guess.xs, guess.us)
+    if K.any():
+        yield K
+
+
+def rolled_out(ocp: OCP, xs: Array, us: Array, K: Array) -> ExampleStart | None:
+    """The trajectory from x0 under us + K (x (-) xs), clamped to the control bounds; None if it diverges."""
+    dynamics, bounds, times = ocp.phases[0].dynamics, ocp.control_bounds, ocp.t
+    states, controls = np.empty_like(xs), np.empty_like(us)
+    states[0] = ocp.x0
+    with np.errstate(all="ignore"):
+        for i, h in enumerate(ocp.dt):
+            u = us[i] + K[i] @ ocp.manifold.difference(xs[i], states[i])
+            controls[i] = u if bounds is None else np.clip(u, bounds[0][i], bounds[1][i])
+            states[i + 1] = dynamics.step(states[i : i + 1], controls[i : i + 1], times[i], h)[0]
+            if not np.isfinite(states[i + 1]).all():
+                return None
+        cost = ocp.cost(states, controls)
+    return ExampleStart(states, controls, K, cost) if abs(cost) <= LARGEST_COST else None
