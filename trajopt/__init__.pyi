@@ -205,6 +205,11 @@ from trajopt.problem.goals import (
     state_goal as state_goal,
 )
 from trajopt.problem.impact_stage import ImpactStage as ImpactStage
+from trajopt.problem.marks import (
+    Drawn as Drawn,
+    Marks as Marks,
+    rod as rod,
+)
 from trajopt.problem.ocp import (
     OCP as OCP,
     DiscreteMap as DiscreteMap,
@@ -330,7 +335,6 @@ from trajopt.validation.validation import (
     InvalidProblem as InvalidProblem,
     validate as validate,
 )
-from trajopt.view.motion import Marks as Marks
 from trajopt.view.view import (
     view as view,
     watch as watch,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -30,6 +31,7 @@ PICTURES = (".png", ".jpg")
 @click.option("--guess", is_flag=True, help="Show the guess of the first one's problem too.")
 @click.option("--port", type=click.IntRange(1, 65535), default=8080, show_default=True)
 @click.option("--host", default="127.0.0.1", show_default=True, help="0.0.0.0 lets other machines look.")
+@click.option("--token", help="Ask a browser for this token; 'random' makes one. The printed address has it.")
 @command
 def view(
     solutions: tuple[str, ...],
@@ -40,6 +42,7 @@ def view(
     guess: bool,
     port: int,
     host: str,
+    token: str | None,
 ) -> None:
     """Show saved SOLUTIONS in three dimensions, the second and later ones as ghosts."""
     from experiments.view.shown import shown
@@ -67,7 +70,7 @@ def view(
     if video is not None:
         write_video(Path(video), scene, geometry)
     if page is None and screenshot is None and video is None:
-        show_in_window(scene, geometry, host, port)
+        show_in_window(scene, geometry, host, port, secrets.token_urlsafe() if token == "random" else token)
 
 
 def require_picture(path: Path) -> None:
@@ -96,11 +99,17 @@ def write_video(path: Path, scene: Shown, geometry: Geometry) -> None:
     click.echo(f"written to {path}")
 
 
-def show_in_window(scene: Shown, geometry: Geometry = "visual", host: str = "127.0.0.1", port: int = 8080) -> None:
+def show_in_window(
+    scene: Shown,
+    geometry: Geometry = "visual",
+    host: str = "127.0.0.1",
+    port: int = 8080,
+    token: str | None = None,
+) -> None:
     """Show a scene in a browser until Ctrl-C."""
     from trajopt.view.viewer import Viewer
 
-    with Viewer(scene.motions, scene.marks, geometry=geometry, host=host, port=port) as viewer:
+    with Viewer(scene.motions, scene.marks, geometry=geometry, host=host, port=port, token=token) as viewer:
         warn(viewer.missing)
-        click.echo(f"the robot is at {viewer.url}; Ctrl-C ends the view")
+        click.echo(f"the view is at {viewer.url}; Ctrl-C ends it")
         viewer.wait()

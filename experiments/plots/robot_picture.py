@@ -36,7 +36,7 @@ def draw_poses(path: Path, shown: Shown, geometry: Geometry = "visual") -> tuple
     moments += [Moment(i, len(ghost.times) - 1, GHOSTLY) for i, ghost in enumerate(ghosts, 1)]
     others = f"; {', '.join(ghost.name for ghost in ghosts)} at the end" if ghosts else ""
     title = (
-        f"{motion.model.name}: poses at {', '.join(f'{t:.2g}' for t in motion.times[::BETWEEN])} s"
+        f"{motion.title}: poses at {', '.join(f'{t:.2g}' for t in motion.times[::BETWEEN])} s"
         f"{others}{_explained(shown)}"
     )
     _titled(studio.picture(moments), title).save(path, compress_level=PACKED)

@@ -13,10 +13,11 @@ from dynamics_backends.rigid_body.model.model import Model
 from experiments.view.shown import Shown, of_task
 from problems.task import Task
 from trajopt import Solution
+from trajopt.problem.marks import Marks
 from trajopt.replanning.loop import Now
 from trajopt.replanning.run_log import RunLog
 from trajopt.view.drawing import GOAL_COLOR, SEEN_THROUGH, SPHERE_COLOR, DrawnMarks, DrawnRobot, draw_ground
-from trajopt.view.motion import Marks, Motion
+from trajopt.view.motion import Motion
 from trajopt.view.viewer import GOAL_SIZE, HOST, PORT, extent, look_at, server_for, stop
 from trajopt.view.watch import GHOST
 

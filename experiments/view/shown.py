@@ -16,14 +16,15 @@ from experiments.config.build import task_of_solution
 from problems.legged.gaits.gait_analysis import contact_forces
 from problems.task import Task
 from trajopt import Guess, Solution
-from trajopt.view.motion import Marks, Motion
+from trajopt.problem.marks import Marks
+from trajopt.view.motion import AnyMotion
 from trajopt.view.view import motions
 
 
 class Shown(NamedTuple):
     """Motions, the first solid and the others ghosts; marks; sentences about what cannot be shown."""
 
-    motions: list[Motion]
+    motions: list[AnyMotion]
     marks: Marks
     doubts: tuple[str, ...] = ()
 
@@ -31,12 +32,14 @@ class Shown(NamedTuple):
 def shown(solutions: Sequence[Solution], guess: bool = False) -> Shown:
     """What saved solutions show; the problem of the first, built again from its settings, gives goals, obstacles and the guess.
 
-    Raises ValueError where no robot is known.
+    Raises ValueError where there is neither a robot nor shapes.
     """
     task, doubts = task_of_solution(solutions[0])
     if task is None:
-        lost = "goals, obstacles and forces are not shown"
-        return Shown(motions(solutions), Marks(), tuple(f"{doubt}: {lost}" for doubt in doubts))
+        marks = solutions[0].marks or Marks()
+        script = "config" not in solutions[0].meta  # whose solution carries all there is to show
+        lost = "forces are not shown"
+        return Shown(motions(solutions), marks, () if script else tuple(f"{doubt}: {lost}" for doubt in doubts))
     found = of_task(solutions[0], task, solutions[0].meta.get("config"), task.guess if guess else None)
     others = motions(list(solutions), task.ocp)[1:] if len(solutions) > 1 else []
     return Shown([*found.motions, *others], found.marks, doubts)

@@ -23,6 +23,7 @@ from dynamics_backends.protocol import Array, DynamicsBackend, Hessians, InScale
 from trajopt.problem.constraints import Constraint
 from trajopt.problem.expansion import phase_cost
 from trajopt.problem.goals import Goal
+from trajopt.problem.marks import Marks
 from trajopt.problem.terms import CostTerm, Values
 
 
@@ -158,6 +159,8 @@ class OCP:
 
     x0: (nx,). u_lower, u_upper: None, (nu,) or (N, nu), infinite where unbounded.
     model: the robot behind the state (q, v), if there is one; used to check and to report, never to solve.
+    marks: goals, obstacles and shapes to be shown (:class:`~trajopt.Marks`), never to solve; goals and spheres of cost terms and
+    constraints are shown where it has none.
     start: t at the first knot [s], for residuals and dynamics that read it.
     goals: requirements checked after a solve; default, those of the frames that terminal costs pull (see
     :mod:`trajopt.validation.reach`). replay_tolerance: how far the motion may deviate from the plan in its replay
@@ -177,6 +180,7 @@ class OCP:
     start: float = 0.0
     goals: tuple[Goal, ...] = ()
     replay_tolerance: float | None = None
+    marks: Marks | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "phases", tuple(self.phases))

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import json
 import os
+import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ import numpy as np
 from dynamics_backends.protocol import Array
 from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.rigid_body.model.model_data import model_from_data, model_to_data
+from trajopt.problem.marks import Marks, marks_from_data, marks_to_data
 from trajopt.results.archive import DamagedArchive, ForeignFile, read_archive, write_archive
 from trajopt.results.records import NUMBERS, OTHER, PHASES, IterationRecord
 from trajopt.results.status import Status
@@ -54,6 +56,7 @@ class Solution:
     "gauss_newton", "scqp", "limited_memory".
     multipliers: by name, where the solver has them: "dynamics" (N, ndx), and (K, nr) of each constraint.
     model: the robot of the problem, if there is one; to be shown, never solved with.
+    marks: goals, obstacles and shapes of the problem, to be shown likewise.
     """
 
     xs: Array
@@ -68,6 +71,7 @@ class Solution:
     meta: Mapping[str, Any] = field(default_factory=dict)
     multipliers: Mapping[str, Array] = field(default_factory=dict)
     model: Model | None = None
+    marks: Marks | None = None
 
     @property
     def time_total(self) -> dict[str, float]:
@@ -153,7 +157,20 @@ class Solution:
             "versions": versions(),
             "meta": dict(self.meta),
             "robot": None if self.model is None else model_to_data(self.model),
+            "marks": self._marks_data(),
         }
+
+    def _marks_data(self) -> dict[str, Any] | None:
+        """The marks for a file; without shapes, and with a warning, where ``draw`` fails."""
+        if self.marks is None:
+            return None
+        try:
+            return marks_to_data(self.marks, self.xs)
+        except Exception as error:  # of a user's function: the numbers of the solve are worth more
+            warnings.warn(
+                f"the file has no shapes to show: draw failed ({type(error).__name__}: {error})", stacklevel=3
+            )
+            return marks_to_data(replace(self.marks, draw=None), self.xs)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Solution:
@@ -198,6 +215,7 @@ class Solution:
             history=tuple(history),
             meta=metadata["meta"],
             model=model_from_data(metadata["robot"]) if metadata.get("robot") else None,
+            marks=marks_from_data(metadata["marks"]) if metadata.get("marks") else None,
             multipliers={k.removeprefix(_MULTIPLIER): v for k, v in arrays.items() if k.startswith(_MULTIPLIER)},
         )
 

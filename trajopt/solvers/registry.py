@@ -14,6 +14,7 @@ from dynamics_backends.names import unknown_name
 from dynamics_backends.protocol import Array
 from trajopt.guesses.guesses import Guess, Motion, as_guess, constant_guess
 from trajopt.guesses.warm_start import WarmStart
+from trajopt.problem.marks import problem_marks
 from trajopt.problem.ocp import OCP, Sampling, fitting
 from trajopt.results.records import Callback
 from trajopt.results.solution import Solution
@@ -210,7 +211,8 @@ def solve(
             meta["duration"] = meta["clock"][-1]
         if slow:
             meta["not_compiled"] = [str(part) for part in slow]
-        solution = replace(solution, meta=meta, model=ocp.model)
+        marks = problem_marks(ocp) if check else ocp.marks
+        solution = replace(solution, meta=meta, model=ocp.model, marks=marks)
         solution = checked(ocp, solution, chosen) if check else unchecked(solution)
     return replace(solution, status=explained(solution.status, ocp, solution.xs, solution.us))
 

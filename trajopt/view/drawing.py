@@ -11,8 +11,9 @@ import numpy as np
 
 from dynamics_backends.protocol import Array
 from dynamics_backends.rigid_body.geometry.scene import Body
-from trajopt.view.motion import Marks, Motion, Poses, body_poses, force_arrows, paths
-from trajopt.view.surfaces import Geometry, Surface, appearance
+from trajopt.problem.marks import Marks
+from trajopt.view.motion import AnyMotion, Poses
+from trajopt.view.surfaces import Geometry, Surface
 
 PATH_COLORS = ((31, 95, 168), (217, 138, 31), (42, 138, 74), (192, 58, 43), (122, 79, 163), (58, 154, 168))
 SEEN_THROUGH = 0.55
@@ -22,9 +23,9 @@ FORCE_COLOR, GOAL_COLOR, SPHERE_COLOR = (192, 58, 43), (42, 138, 74), (217, 138,
 class DrawnRobot:
     """A motion in a scene; ``show`` moves it to one of the motion's times, ``place`` all of it aside."""
 
-    def __init__(self, scene: Any, motion: Motion, geometry: Geometry = "visual") -> None:
+    def __init__(self, scene: Any, motion: AnyMotion, geometry: Geometry = "visual") -> None:
         self.motion, self._scene = motion, scene
-        look = appearance(motion.model, geometry)
+        look = motion.appearance(geometry)
         self.missing = look.missing
         self._root = scene.add_frame(f"/{motion.name}", show_axes=False)
         self._bodies = {
@@ -47,12 +48,12 @@ class DrawnRobot:
             side="double",
         )
 
-    def set_motion(self, motion: Motion) -> None:
+    def set_motion(self, motion: AnyMotion) -> None:
         """Another motion of the same robot in its place: the iterate of a solve, the plan of a replanning loop."""
         self.motion = motion
-        self._poses: Poses = body_poses(motion.model, motion.q)
-        self._arrows = force_arrows(motion)
-        for i, (name, path) in enumerate(paths(motion).items()):
+        self._poses: Poses = motion.poses()
+        self._arrows = motion.force_arrows()
+        for i, (name, path) in enumerate(motion.paths().items()):
             draw_path(self._scene, f"/{motion.name}/path of {name}", path, PATH_COLORS[i % len(PATH_COLORS)])
 
     def set_visible(self, visible: bool) -> None:
@@ -137,8 +138,8 @@ def _add_body(scene: Any, name: str, body: Body, color: tuple[int, int, int], op
     )
 
 
-def _node(motion: Motion, body: int) -> str:
-    return "base" if body < 0 else motion.model.body_names[body].replace("/", "_")
+def _node(motion: AnyMotion, body: int) -> str:
+    return "base" if body < 0 else motion.body_names[body].replace("/", "_")
 
 
 def _bytes(color: Iterable[float]) -> tuple[int, int, int]:

@@ -1,23 +1,22 @@
-"""What is shown of a solution: where the bodies are at each time, and what is drawn beside them."""
+"""Motions to show: of a robot, or of the shapes of a system without a robot model."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import NamedTuple
 
 import numpy as np
 
 from dynamics_backends.manifold import Manifold
+from dynamics_backends.names import unknown_name
 from dynamics_backends.protocol import Array
 from dynamics_backends.rigid_body.algorithms.kinematics import center_of_mass, point_positions
-from dynamics_backends.rigid_body.geometry.scene import Body
-from dynamics_backends.rigid_body.geometry.shapes import HalfSpace, Sphere
-from dynamics_backends.rigid_body.model.model import Model
+from dynamics_backends.rigid_body.model.model import STANDARD_GRAVITY, Model
+from trajopt.problem.marks import Drawn, Marks
+from trajopt.view.surfaces import GRAY, Appearance, Geometry, Surface, appearance
 
-LEVEL = 0.999
-"""The cosine of the slope below which a half-space is a floor."""
 ARROW = 0.6
 """Length [m] of an arrow as strong as the robot's weight."""
 ROUND = 2.0
@@ -45,6 +44,60 @@ class Motion:
         if np.shape(self.q) != expected or not len(self.times):
             raise ValueError(f"the motion {self.name!r} has q of shape {np.shape(self.q)}; expected {expected}")
 
+    @property
+    def title(self) -> str:
+        """The name of the robot."""
+        return self.model.name
+
+    @property
+    def gravity(self) -> Array:
+        """(3,) [m/s^2] in the world."""
+        return self.model.gravity
+
+    @property
+    def body_names(self) -> tuple[str, ...]:
+        """Names of the bodies, in the order of the poses."""
+        return tuple(self.model.body_names)
+
+    @property
+    def shape_key(self) -> int:
+        """Equal for motions of one look."""
+        return id(self.model)
+
+    def appearance(self, geometry: Geometry) -> Appearance:
+        """The surfaces of the robot."""
+        return appearance(self.model, geometry)
+
+    def poses(self) -> Poses:
+        """The poses of the bodies at each time."""
+        return body_poses(self.model, self.q)
+
+    def points(self) -> Array:
+        """Positions (k, 3) [m] of all joints and frames at all times."""
+        poses = self.poses()
+        found = [poses.p.reshape(-1, 3)]
+        for frame in self.model.frames:
+            if frame.body >= 0:
+                found.append(poses.p[:, frame.body] + poses.R[:, frame.body] @ frame.p)
+        return np.concatenate(found)
+
+    def paths(self) -> dict[str, Array]:
+        """Name -> positions (M, 3) [m]: of the center of mass of a floating base, and of the tracked frames."""
+        q = np.ascontiguousarray(self.q.T)
+        found: dict[str, Array] = {}
+        if self.model.floating_base:
+            found["center of mass"] = np.asarray(center_of_mass(self.model, q)).T
+        return found | _positions(self, self.tracks)
+
+    def force_arrows(self) -> dict[str, tuple[Array, Array]]:
+        """Name of a frame -> where its force acts (M, 3) [m], and its arrow (M, 3) [m]."""
+        at = _positions(self, tuple(self.forces))
+        weight = max(self.model.total_mass * float(np.linalg.norm(self.model.gravity)), 1e-9)
+        held = {
+            name: force[np.minimum(np.arange(len(self.times)), len(force) - 1)] for name, force in self.forces.items()
+        }
+        return {name: (p, held[name] * (ARROW / weight)) for name, p in at.items()}
+
     def at(self, times: Array) -> Motion:
         """The motion at other times (T,) [s]: joints as they are between knots on the geodesic, forces held."""
         index = np.clip(np.searchsorted(self.times, times, side="right") - 1, 0, max(len(self.times) - 2, 0))
@@ -56,6 +109,83 @@ class Motion:
         q = manifold.integrate(a, share * manifold.difference(a, b)).T
         held = {name: values[np.minimum(index, len(values) - 1)] for name, values in self.forces.items()}
         return Motion(self.name, self.model, times, q, held, self.tracks, self.opacity)
+
+
+@dataclass(frozen=True, eq=False)
+class ShapeMotion:
+    """Shapes that move: a system without a robot model. times (M,) [s], drawn: at each of them. name: unique among those shown
+    together. title: of the problem. tracks: bodies whose paths are drawn. opacity: below 1 for ghosts.
+
+    Raises ValueError where there is not one pose for each time, or a pose is not finite.
+    """
+
+    name: str
+    drawn: Drawn
+    times: Array
+    title: str = "motion"
+    tracks: tuple[str, ...] = ()
+    opacity: float = 1.0
+    gravity: Array = field(default_factory=lambda: np.array(STANDARD_GRAVITY, float))
+
+    def __post_init__(self) -> None:
+        if not len(self.times) or len(self.drawn.p) != len(self.times):
+            raise ValueError(f"the motion {self.name!r} has {len(self.drawn.p)} poses at {len(self.times)} times")
+        unknown = [name for name in self.tracks if name not in self.body_names]
+        if unknown:
+            raise unknown_name("body", unknown[0], list(self.body_names))
+
+    @property
+    def body_names(self) -> tuple[str, ...]:
+        """Names of the bodies, in the order of the poses."""
+        return tuple(body.name for body in self.drawn.bodies)
+
+    @property
+    def shape_key(self) -> int:
+        """Equal for motions of one look."""
+        return id(self.drawn.bodies)
+
+    def appearance(self, geometry: Geometry) -> Appearance:
+        """The surfaces of the shapes, whatever the geometry."""
+        surfaces = [Surface(i, *body.shape.triangles(), GRAY) for i, body in enumerate(self.drawn.bodies)]
+        return Appearance(tuple(surfaces), ())
+
+    def poses(self) -> Poses:
+        """The poses of the shapes at each time."""
+        return Poses(self.drawn.R, self.drawn.p)
+
+    def points(self) -> Array:
+        """Positions (k, 3) [m] of the corners of all shapes at all times."""
+        found = []
+        for i, body in enumerate(self.drawn.bodies):
+            vertices = body.shape.triangles().vertices
+            box = np.array(list(product(*zip(vertices.min(axis=0), vertices.max(axis=0), strict=True))))
+            found.append((box @ self.drawn.R[:, i].transpose(0, 2, 1) + self.drawn.p[:, i, None]).reshape(-1, 3))
+        return np.concatenate(found)
+
+    def paths(self) -> dict[str, Array]:
+        """Name -> positions (M, 3) [m] of the tracked bodies."""
+        return {name: self.drawn.p[:, self.body_names.index(name)] for name in self.tracks}
+
+    def force_arrows(self) -> dict[str, tuple[Array, Array]]:
+        """None."""
+        return {}
+
+    def at(self, times: Array) -> ShapeMotion:
+        """The motion at other times (T,) [s]: positions on straight lines between knots, rotations about one axis."""
+        from scipy.spatial.transform import Rotation, Slerp
+
+        R, p = self.drawn.R, self.drawn.p
+        if len(self.times) > 1:
+            t = np.clip(times, self.times[0], self.times[-1])
+            keys, first = np.unique(self.times, return_index=True)  # a stage without duration has the next one's time
+            turned = [Slerp(keys, Rotation.from_matrix(R[first, i]))(t).as_matrix() for i in range(R.shape[1])]
+            moved = [
+                np.stack([np.interp(t, keys, p[first, i, j]) for j in range(3)], axis=1) for i in range(p.shape[1])
+            ]
+            R, p = np.stack(turned, axis=1), np.stack(moved, axis=1)
+        else:
+            R, p = np.repeat(R, len(times), axis=0), np.repeat(p, len(times), axis=0)
+        return replace(self, drawn=Drawn(self.drawn.bodies, R, p), times=np.asarray(times))
 
 
 def _configurations(model: Model) -> Manifold:
@@ -81,15 +211,6 @@ def body_poses(model: Model, q: Array) -> Poses:
     return Poses((found[:, :, 1:] - p[:, :, None]).transpose(0, 1, 3, 2), p)
 
 
-def paths(motion: Motion) -> dict[str, Array]:
-    """Name -> positions (M, 3) [m]: of the center of mass of a robot that is not bolted down, and of the tracked frames."""
-    model, q = motion.model, np.ascontiguousarray(motion.q.T)
-    found: dict[str, Array] = {}
-    if model.floating_base:
-        found["center of mass"] = np.asarray(center_of_mass(model, q)).T
-    return found | _positions(motion, motion.tracks)
-
-
 def _positions(motion: Motion, names: Sequence[str]) -> dict[str, Array]:
     """Name -> positions (M, 3) [m] of those frames that can move."""
     model = motion.model
@@ -101,51 +222,7 @@ def _positions(motion: Motion, names: Sequence[str]) -> dict[str, Array]:
     return {name: p.T for (name, _), p in zip(moving, at, strict=True)}
 
 
-def force_arrows(motion: Motion) -> dict[str, tuple[Array, Array]]:
-    """Name of a frame -> where its force acts (M, 3) [m], and its arrow (M, 3) [m]."""
-    at = _positions(motion, tuple(motion.forces))
-    weight = max(motion.model.total_mass * float(np.linalg.norm(motion.model.gravity)), 1e-9)
-    held = {
-        name: force[np.minimum(np.arange(len(motion.times)), len(force) - 1)] for name, force in motion.forces.items()
-    }
-    return {name: (p, held[name] * (ARROW / weight)) for name, p in at.items()}
-
-
-@dataclass(frozen=True, eq=False)
-class Marks:
-    """What stands beside the robots.
-
-    goals: points (3,) [m]. spheres: (center (3,), radius) [m]. bodies: of a scene, ``Body(name, Box(size), R, p, way)``; they may
-    move, along a :class:`~trajopt.Way`. targets: goals that move, likewise. curves: lines through points (M, 3) [m], by name: what
-    a tool is to follow.
-    """
-
-    goals: Sequence[Array] = ()
-    spheres: Sequence[tuple[Array, float]] = ()
-    bodies: Sequence[Body] = ()
-    targets: Sequence[Body] = ()
-    curves: Mapping[str, Array] = field(default_factory=dict)
-
-    @property
-    def floor(self) -> Body | None:
-        """The body that is a level floor: the ground's grid is drawn on it, in its place."""
-        return next((body for body in self.bodies if _is_floor(body)), None)
-
-    @property
-    def solids(self) -> tuple[Body, ...]:
-        """The bodies that are drawn as they are."""
-        return tuple(body for body in self.bodies if not _is_floor(body))
-
-    def corners(self) -> Array:
-        """Points (k, 3) [m] between which goals, curves, spheres and bodies lie, wherever these move; half-spaces have none."""
-        found = [np.zeros((0, 3)), *(np.reshape(goal, (1, 3)) for goal in self.goals), *self.curves.values()]
-        found += [Sphere(r).triangles()[0] + c for c, r in self.spheres]
-        for body in (*self.solids, *self.targets):
-            if not isinstance(body.shape, HalfSpace):
-                offsets = np.zeros((1, 3)) if body.way is None else np.asarray(body.way.offsets)
-                ends = np.array(list(product(*zip(offsets.min(axis=0), offsets.max(axis=0), strict=True))))
-                found += [body.shape.triangles()[0] @ body.R.T + (body.p + end) for end in np.unique(ends, axis=0)]
-        return np.concatenate(found)
+AnyMotion = Motion | ShapeMotion
 
 
 def with_marks(low: Array, high: Array, marks: Marks, margin: float, axes: Array | None = None) -> tuple[Array, Array]:
@@ -153,7 +230,3 @@ def with_marks(low: Array, high: Array, marks: Marks, margin: float, axes: Array
     at = marks.corners() @ (np.eye(3) if axes is None else axes).T
     at = np.clip(np.vstack([low, high, at]), low - margin, high + margin)
     return at.min(axis=0), at.max(axis=0)
-
-
-def _is_floor(body: Body) -> bool:
-    return isinstance(body.shape, HalfSpace) and body.way is None and bool(body.R[2, 2] > LEVEL)

@@ -9,8 +9,9 @@ from pathlib import Path
 import numpy as np
 
 from dynamics_backends.protocol import Array
+from trajopt.problem.marks import Marks
 from trajopt.view.drawing import DrawnMarks, DrawnRobot, draw_ground
-from trajopt.view.motion import Marks, Motion
+from trajopt.view.motion import AnyMotion
 from trajopt.view.surfaces import Geometry
 from trajopt.view.viewer import GOAL_SIZE, extent, frames, look_at, server_for, stop
 
@@ -23,7 +24,7 @@ background: rgba(255, 255, 255, 0.85); font: 13px system-ui, sans-serif"><summar
 
 def write_page(
     path: Path,
-    motions: Sequence[Motion],
+    motions: Sequence[AnyMotion],
     marks: Marks | None = None,
     geometry: Geometry = "visual",
     notes: Sequence[str] = (),
@@ -51,13 +52,13 @@ def write_page(
             for robot in robots:
                 robot.show(i)
             recording.insert_sleep(float(times[i] - times[i - 1]) if i else 0.0)
-        path.write_text(_titled(recording.as_html(), motions[0].model.name, notes), encoding="utf-8")
+        path.write_text(_titled(recording.as_html(), motions[0].title, notes), encoding="utf-8")
     finally:
         stop(server)
     return path, tuple(dict.fromkeys(sentence for robot in robots for sentence in robot.missing))
 
 
-def _frames(motions: Sequence[Motion]) -> Array:
+def _frames(motions: Sequence[AnyMotion]) -> Array:
     times = frames(motions)
     return times if len(times) <= MOST else np.linspace(0.0, times[-1], MOST)
 

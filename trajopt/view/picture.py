@@ -13,9 +13,10 @@ import numpy as np
 
 from dynamics_backends.protocol import Array
 from dynamics_backends.rigid_body.geometry.shapes import Shape, Sphere
-from trajopt.view.motion import ROUND, Marks, Motion, Poses, body_poses, force_arrows, paths, with_marks
+from trajopt.problem.marks import Marks
+from trajopt.view.motion import ROUND, AnyMotion, Poses, with_marks
 from trajopt.view.raster import Camera, Layer, Solid, corner_normals, is_closed, over, rendered, volume
-from trajopt.view.surfaces import Geometry, Surface, appearance
+from trajopt.view.surfaces import Geometry, Surface
 
 VIEW = np.array([1.0, -1.5, 0.7])
 """From what is looked at to the camera."""
@@ -76,21 +77,21 @@ class Studio:
     """
 
     def __init__(
-        self, motions: Sequence[Motion], marks: Marks | None = None, geometry: Geometry = "visual", width: int = 1050
+        self, motions: Sequence[AnyMotion], marks: Marks | None = None, geometry: Geometry = "visual", width: int = 1050
     ) -> None:
         if not motions:
             raise ValueError("there is no motion to show")
         self.motions, self.marks = list(motions), marks or Marks()
-        looks = {id(m.model): appearance(m.model, geometry) for m in motions}
+        looks = {m.shape_key: m.appearance(geometry) for m in motions}
         self.missing = tuple(dict.fromkeys(sentence for look in looks.values() for sentence in look.missing))
         parts = {key: [_Part.of(s) for s in look.surfaces] for key, look in looks.items()}
-        self._parts = [parts[id(m.model)] for m in motions]
+        self._parts = [parts[m.shape_key] for m in motions]
         if not any(self._parts):
             raise ValueError(
-                f"{motions[0].model.name} has no shapes, and all of its joints are in one place: nothing to draw"
+                f"{motions[0].title} has no shapes, and all of its joints are in one place: nothing to draw"
             )
-        self._poses = [body_poses(m.model, m.q) for m in motions]
-        axes = camera_axes(motions[0].model.gravity)
+        self._poses = [m.poses() for m in motions]
+        axes = camera_axes(motions[0].gravity)
         both = np.vstack([axes, np.eye(3)])
         robots = self._bounds(both)
         margin = ROUND * float(np.linalg.norm(robots[1][3:] - robots[0][3:]))
@@ -157,12 +158,12 @@ class Studio:
             image.paste(ground, mask=Image.fromarray(255 * empty.astype(np.uint8)))
         draw = ImageDraw.Draw(image)
         for motion in self.motions:
-            for path in paths(motion).values():
+            for path in motion.paths().values():
                 self._lines(draw, np.stack([path[:-1], path[1:]], axis=1), PATH, 2)
         for curve in self.marks.curves.values():
             self._lines(draw, np.stack([curve[:-1], curve[1:]], axis=1), GOAL, 2)
         for k, i, _ in moments if forces else ():
-            arrows = [(at[i], at[i] + along[i]) for at, along in force_arrows(self.motions[k]).values()]
+            arrows = [(at[i], at[i] + along[i]) for at, along in self.motions[k].force_arrows().values()]
             self._lines(draw, np.array(arrows).reshape(-1, 2, 3), FORCE, 4)
         goals = [*self.marks.goals, *(body.places(np.asarray(t)) for body in self.marks.targets)]
         for x, y, _ in self.camera.seen(np.reshape(goals, (-1, 3))):

@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from trajopt.view.motion import Marks, Motion
+from trajopt.problem.marks import Marks
+from trajopt.view.motion import AnyMotion
 from trajopt.view.picture import FORCE, GOAL, PATH, Moment, Studio
 from trajopt.view.surfaces import Geometry
 
@@ -26,7 +27,11 @@ KINDS = (".gif", ".mp4")
 
 
 def write_film(
-    path: Path, motions: Sequence[Motion], marks: Marks | None = None, geometry: Geometry = "visual", width: int = WIDTH
+    path: Path,
+    motions: Sequence[AnyMotion],
+    marks: Marks | None = None,
+    geometry: Geometry = "visual",
+    width: int = WIDTH,
 ) -> tuple[Path, tuple[str, ...]]:
     """The film of motions that begin together; the path, and sentences about meshes that were not found.
 

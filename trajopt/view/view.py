@@ -1,15 +1,19 @@
 """Solutions in three dimensions, by one call each: in a browser, or as a page.
 
-view(solution, ocp)                      a window; view([a, b], ocp) shows several as ghosts of the first
-write_animation(path, solution, ocp)     one HTML file
-write_video(path, solution, ocp)         a film, .gif or .mp4
-watch(ocp)                               a callback of solve that shows the iterates
+view(solution)                      a window; view([a, b]) shows several as ghosts of the first
+write_animation(path, solution)     one HTML file
+write_video(path, solution)         a film, .gif or .mp4
+watch(ocp)                          a callback of solve that shows the iterates
+
+A solution carries the robot of its problem, goals, obstacles, and the shapes of a system without a robot model
+(``OCP(..., marks=Marks(draw=...))``).
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +22,10 @@ import numpy as np
 from dynamics_backends.protocol import Array
 from dynamics_backends.rigid_body.model.model import Model
 from trajopt.guesses.guesses import Guess, constant_guess
+from trajopt.problem.marks import Drawn, Marks, problem_marks
 from trajopt.problem.ocp import OCP
 from trajopt.results.solution import Solution
-from trajopt.view.motion import Marks, Motion
+from trajopt.view.motion import AnyMotion, Motion, ShapeMotion
 from trajopt.view.page import write_page
 from trajopt.view.surfaces import Geometry
 from trajopt.view.video import write_film
@@ -39,14 +44,18 @@ def view(
     geometry: Geometry = "visual",
     host: str = HOST,
     port: int = PORT,
+    token: str | None = None,
 ) -> Viewer:
-    """Show a solution, or several over each other, in a browser; the viewer tells its address and is closed by ``close``.
+    """Show a solution, or several over each other, in a browser at ``Viewer.url``; ``Viewer.close`` ends the view.
 
-    ocp, model: the problem or the robot; without both the solution's own robot. guess: shown as a ghost. marks: goals [m], spheres.
-    tracks: frames whose paths are drawn. Raises ValueError where no robot is known, ModuleNotFoundError without viser.
+    ocp, model: the problem or the robot, instead of what the solution carries. guess: shown as a ghost. marks: goals [m], obstacles
+    and shapes, instead of those that the solution carries. tracks: frames, or bodies of ``Marks.draw``, whose paths are drawn.
+    token: that a browser must give, default none. Raises ValueError where there is neither a robot nor shapes,
+    ModuleNotFoundError without viser.
     """
-    shown = motions(solution, ocp, model, guess, tracks)
-    return Viewer(shown, marks, geometry=geometry, host=host, port=port)
+    around = marks_of(solution, ocp, marks)
+    shown = motions(solution, ocp, model, guess, tracks, marks=around)
+    return Viewer(shown, around, geometry=geometry, host=host, port=port, token=token)
 
 
 def write_animation(
@@ -61,7 +70,8 @@ def write_animation(
     geometry: Geometry = "visual",
 ) -> Path:
     """Write what :func:`view` shows as one HTML file that needs neither server nor network. Raises as it does."""
-    return write_page(Path(path), motions(solution, ocp, model, guess, tracks), marks, geometry)[0]
+    around = marks_of(solution, ocp, marks)
+    return write_page(Path(path), motions(solution, ocp, model, guess, tracks, marks=around), around, geometry)[0]
 
 
 def write_video(
@@ -76,9 +86,11 @@ def write_video(
 ) -> Path:
     """Write what :func:`view` shows as a film, .gif or .mp4, drawn without a window.
 
-    Raises ValueError for another ending or where no robot is known, ModuleNotFoundError where MP4 lacks its package (extra video).
+    Raises ValueError for another ending or where there is neither a robot nor shapes, ModuleNotFoundError where MP4 lacks its
+    package (extra view).
     """
-    return write_film(Path(path), motions(solution, ocp, model, None, tracks), marks, geometry)[0]
+    around = marks_of(solution, ocp, marks)
+    return write_film(Path(path), motions(solution, ocp, model, None, tracks, marks=around), around, geometry)[0]
 
 
 def watch(
@@ -93,16 +105,30 @@ def watch(
 ) -> Watch:
     """Show a solve in a browser while it converges: give what is returned as ``callback`` to ``solve``.
 
-    guess: where the solve starts, shown as a ghost; default x0 at all knots. marks: goals [m], spheres. tracks: frames whose paths
-    are drawn. Raises ValueError where no robot is known, ModuleNotFoundError without viser.
+    guess: where the solve starts, shown as a ghost; default x0 at all knots. marks: goals [m], obstacles and shapes, instead of
+    those of the problem. tracks: frames or bodies whose paths are drawn. Raises ValueError where there is neither a robot nor
+    shapes, ModuleNotFoundError without viser.
     """
-    robot = robot_of((), ocp, None)
+    around = marks_of((), ocp, marks)
+    show = _shower((), ocp, None, tracks, around)
 
-    def motion_of(xs: Array) -> Motion:
-        return _motion("solve", robot, ocp.times_of(xs), xs, tracks, None, 1.0)
+    def motion_of(xs: Array) -> AnyMotion:
+        return show("solve", ocp.times_of(xs), xs)
 
     first = motion_of((guess or constant_guess(ocp)).xs)
-    return Watch(first, motion_of, marks, geometry=geometry, host=host, port=port)
+    return Watch(first, motion_of, around, geometry=geometry, host=host, port=port)
+
+
+def marks_of(solution: Solution | Sequence[Solution], ocp: OCP | None, marks: Marks | None) -> Marks:
+    """The marks that are given, else those of the problem, else those that the first solution carries.
+
+    Given marks without shapes keep the shapes of the problem.
+    """
+    first = solution if isinstance(solution, Solution) else next(iter(solution), None)
+    known = problem_marks(ocp) if ocp is not None else first.marks if first is not None else None
+    if marks is None:
+        return known or Marks()
+    return replace(marks, draw=known.draw) if marks.draw is None and known is not None else marks
 
 
 def motions(
@@ -112,41 +138,51 @@ def motions(
     guess: Guess | None = None,
     tracks: Sequence[str] = (),
     forces: dict[str, Array] | None = None,
-) -> list[Motion]:
+    marks: Marks | None = None,
+) -> list[AnyMotion]:
     """The motions of solutions, and of the guess: all but the first are ghosts.
 
-    Raises ValueError where no robot is known.
+    marks: whose shapes move, where there is no robot. Raises ValueError where there is neither a robot nor shapes.
     """
     solutions = [solution] if isinstance(solution, Solution) else list(solution)
-    robot = robot_of(solutions, ocp, model)
-    found = []
+    around = marks_of(solutions, ocp, marks)
+    show = _shower(solutions, ocp, model, tracks, around)
+    found: list[AnyMotion] = []
     for i, one in enumerate(solutions):
         name = "solution" if len(solutions) == 1 else f"solution {i + 1}"
-        found.append(
-            _motion(name, robot, one.clock, one.xs, tracks, forces if i == 0 else None, 1.0 if i == 0 else GHOST)
-        )
+        if isinstance(around.draw, Drawn) and one.marks is not None:  # of files: each has its own poses
+            show = _shower([one], ocp, model, tracks, one.marks)
+        motion = show(name, one.clock, one.xs)
+        if isinstance(motion, Motion):
+            motion = replace(motion, forces=(forces or {}) if i == 0 else {})
+        found.append(motion if i == 0 else replace(motion, opacity=GHOST))
     if guess is not None:
         times = solutions[0].times if ocp is None else ocp.times_of(guess.xs)
-        found.append(_motion("guess", robot, times, guess.xs, (), None, GHOST))
+        found.append(replace(show("guess", times, guess.xs), tracks=(), opacity=GHOST))
     return found
 
 
-def robot_of(solutions: Sequence[Solution], ocp: OCP | None, model: Model | None) -> Model:
-    """The robot that moves. Raises ValueError where nothing tells it."""
+def _shower(
+    solutions: Sequence[Solution], ocp: OCP | None, model: Model | None, tracks: Sequence[str], marks: Marks
+) -> Callable[[str, Array, Array], AnyMotion]:
+    """From a name, times and states to their motion: of the robot, else of shapes.
+
+    Raises ValueError where there is neither.
+    """
     robot: Any = model or (ocp.model if ocp is not None else None) or (solutions[0].model if solutions else None)
-    if robot is None:
-        raise ValueError("no robot is known to this solution: give the problem or model=... (to.load_urdf)")
-    return robot
+    title = ocp.name if ocp is not None else str(solutions[0].meta.get("problem", "")) if solutions else ""
+    if robot is None and marks.draw is None:
+        raise ValueError(
+            f"{title or 'the solution'} has no robot and no shapes to show: give the problem marks=to.Marks(draw=...), a function "
+            "from a state to bodies, or model=... (to.load_urdf)"
+        )
 
+    def show(name: str, times: Array, xs: Array) -> AnyMotion:
+        finite = np.where(np.isfinite(xs), xs, 0.0)
+        if robot is not None:
+            return Motion(name, robot, times, finite[:, : robot.nq], {}, tuple(tracks))
+        drawn = marks.drawn(finite)
+        assert drawn is not None  # see above
+        return ShapeMotion(name, drawn, times, title or name, tuple(tracks))
 
-def _motion(
-    name: str,
-    model: Model,
-    times: Array,
-    xs: Array,
-    tracks: Sequence[str],
-    forces: dict[str, Array] | None,
-    opacity: float,
-) -> Motion:
-    q = np.where(np.isfinite(xs), xs, 0.0)[:, : model.nq]
-    return Motion(name, model, times, q, forces or {}, tuple(tracks), opacity)
+    return show

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import io
+import re
 import threading
+import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -12,8 +14,10 @@ from typing import Any
 import numpy as np
 
 from dynamics_backends.protocol import Array
+from trajopt.problem.marks import Marks
 from trajopt.view.drawing import DrawnMarks, DrawnRobot, draw_ground
-from trajopt.view.motion import ROUND, Marks, Motion, body_poses, with_marks
+from trajopt.view.guard import guarded, is_loopback
+from trajopt.view.motion import ROUND, AnyMotion, with_marks
 from trajopt.view.surfaces import Geometry
 
 FRAME_RATE = 40.0
@@ -34,14 +38,27 @@ WIDE = 0.45
 HOST, PORT = "127.0.0.1", 8080
 
 
-def server_for(host: str = HOST, port: int = PORT) -> Any:
-    """A viser server; the next free port where this one is taken. Raises ModuleNotFoundError, naming the extra."""
+def server_for(host: str = HOST, port: int = PORT, token: str | None = None) -> Any:
+    """A viser server that checks its requests; the next free port where this one is taken.
+
+    Warns where other machines can reach it. token: that a browser must give: letters, digits, - and _. Raises ModuleNotFoundError
+    without viser, ValueError for another token.
+    """
+    if token is not None and not re.fullmatch(r"[\w-]+", token, re.ASCII):
+        raise ValueError("a token takes letters, digits, - and _")
     try:
         import viser
     except ModuleNotFoundError as error:
         message = "the 3D view needs the package viser: pip install 'urdf-trajopt[view]'"
         raise ModuleNotFoundError(message, name="viser") from error
-    with _silent():  # about its banner
+    if not is_loopback(host):
+        known = "anyone who knows the token" if token is not None else "anyone"
+        warnings.warn(
+            f"host {host}: {known} who reaches port {port} of this machine sees the view and moves its controls, unencrypted; "
+            f"{'' if token is not None else 'give a token, or '}keep 127.0.0.1 and forward the port (ssh -L)",
+            stacklevel=3,
+        )
+    with _silent(), guarded(host, token):  # about its banner
         server = viser.ViserServer(host=host, port=port, verbose=False)
     server.scene.set_up_direction("+z")
     return server
@@ -67,7 +84,7 @@ def _silent() -> Iterator[None]:
         console.quiet = before
 
 
-def frames(motions: Sequence[Motion]) -> Array:
+def frames(motions: Sequence[AnyMotion]) -> Array:
     """The times (T,) [s] of the pictures of motions that begin together."""
     end = max(float(motion.times[-1]) for motion in motions)
     return np.linspace(0.0, end, max(round(end * FRAME_RATE), 1) + 1)
@@ -76,22 +93,23 @@ def frames(motions: Sequence[Motion]) -> Array:
 class Viewer:
     """Motions in a browser, at ``url``. ``show`` draws a time [s], ``close`` ends it, ``wait`` returns when Ctrl-C is pressed.
 
-    motions: shown together from the time 0 on. geometry: "visual", "collision" or "capsules".
+    motions: shown together from the time 0 on. geometry: "visual", "collision" or "capsules". token: see :func:`server_for`.
     Raises ModuleNotFoundError without viser, ValueError for no motion.
     """
 
     def __init__(
         self,
-        motions: Sequence[Motion],
+        motions: Sequence[AnyMotion],
         marks: Marks | None = None,
         *,
         geometry: Geometry = "visual",
         host: str = HOST,
         port: int = PORT,
+        token: str | None = None,
     ) -> None:
         if not motions:
             raise ValueError("there is no motion to show")
-        self.server = server_for(host, port)
+        self.server, self._token = server_for(host, port, token), token
         self.marks = marks or Marks()
         self.times = frames(motions)
         self.robots = {m.name: DrawnRobot(self.server.scene, m.at(self.times), geometry) for m in motions}
@@ -105,8 +123,10 @@ class Viewer:
 
     @property
     def url(self) -> str:
-        """The address of the page."""
-        return f"http://{self.server.get_host()}:{self.server.get_port()}"
+        """The address of the page, with its token."""
+        return (
+            f"http://{self.server.get_host()}:{self.server.get_port()}{f'/?token={self._token}' if self._token else ''}"
+        )
 
     @property
     def missing(self) -> tuple[str, ...]:
@@ -122,13 +142,13 @@ class Viewer:
             for robot in self.robots.values():
                 robot.show(i)
 
-    def replace(self, name: str, motion: Motion) -> None:
+    def replace(self, name: str, motion: AnyMotion) -> None:
         """Show another motion in the place of one; both of the same robot."""
         with self._lock:
             self.robots[name].set_motion(replace(motion.at(self.times), name=name))
         self.show(float(self._slider.value))
 
-    def add_choice(self, title: str, name: str, motions: Sequence[Motion]) -> None:
+    def add_choice(self, title: str, name: str, motions: Sequence[AnyMotion]) -> None:
         """A slider that chooses which of some motions stands in the place of one; the last at first."""
         if len(motions) < 2:
             return
@@ -208,26 +228,19 @@ class Viewer:
                 self._slider.value = after if after <= self.times[-1] else 0.0
 
 
-def bounds(motions: Sequence[Motion]) -> tuple[Array, Array]:
-    """The least and greatest coordinates (3) [m] of all joints and frames at all times."""
-    points = []
-    for motion in motions:
-        poses = body_poses(motion.model, motion.q)
-        points.append(poses.p.reshape(-1, 3))
-        for frame in motion.model.frames:
-            if frame.body >= 0:
-                points.append(poses.p[:, frame.body] + poses.R[:, frame.body] @ frame.p)
-    found = np.concatenate(points)
+def bounds(motions: Sequence[AnyMotion]) -> tuple[Array, Array]:
+    """The least and greatest coordinates (3) [m] of what the motions show, at all times."""
+    found = np.concatenate([motion.points() for motion in motions])
     return found.min(axis=0), found.max(axis=0)
 
 
-def extent(motions: Sequence[Motion]) -> float:
+def extent(motions: Sequence[AnyMotion]) -> float:
     """The size of what is shown [m]."""
     low, high = bounds(motions)
     return max(float(np.linalg.norm(high - low)), LEAST)
 
 
-def look_at(server: Any, motions: Sequence[Motion], marks: Marks) -> None:
+def look_at(server: Any, motions: Sequence[AnyMotion], marks: Marks) -> None:
     """The camera in front of the motions and of what stands around them, from the side and above."""
     camera = server.initial_camera
     camera.position, camera.look_at = _camera(*with_marks(*bounds(motions), marks, ROUND * extent(motions)))

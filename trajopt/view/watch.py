@@ -7,8 +7,9 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from dynamics_backends.protocol import Array
+from trajopt.problem.marks import Marks
 from trajopt.results.records import IterationRecord
-from trajopt.view.motion import Marks, Motion
+from trajopt.view.motion import AnyMotion
 from trajopt.view.surfaces import Geometry
 from trajopt.view.viewer import HOST, PORT, Viewer
 
@@ -30,8 +31,8 @@ class Watch:
 
     def __init__(
         self,
-        first: Motion,
-        motion_of: Callable[[Array], Motion],
+        first: AnyMotion,
+        motion_of: Callable[[Array], AnyMotion],
         marks: Marks | None = None,
         *,
         geometry: Geometry = "visual",
@@ -41,8 +42,8 @@ class Watch:
         self._motion_of = motion_of
         shown = [replace(first, name=ITERATE, opacity=1.0), replace(first, name="guess", opacity=GHOST)]
         self.viewer = Viewer(shown, marks, geometry=geometry, host=host, port=port)
-        self.iterates: list[Motion] = []
-        self._last: Motion | None = None
+        self.iterates: list[AnyMotion] = []
+        self._last: AnyMotion | None = None
         self._every, self._seen, self._drawn = 1, 0, 0.0
 
     def __call__(self, record: IterationRecord) -> None:
@@ -58,7 +59,7 @@ class Watch:
             self._drawn = now
             self.viewer.replace(ITERATE, motion)
 
-    def _keep(self, motion: Motion) -> None:
+    def _keep(self, motion: AnyMotion) -> None:
         self.iterates.append(motion)
         if len(self.iterates) > MOST:
             self.iterates, self._every = self.iterates[::2], 2 * self._every
@@ -78,7 +79,7 @@ class Watch:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def finish(self, last: Motion | None) -> None:
+    def finish(self, last: AnyMotion | None) -> None:
         """Show how it ended, with a slider for what was before; nothing where that is shown already."""
         self._last = None
         if last is None:

@@ -6,7 +6,8 @@ import pytest
 import trajopt as to
 from dynamics_backends.rigid_body.geometry.scene import Body, Way
 from dynamics_backends.rigid_body.geometry.shapes import Box, HalfSpace, Sphere
-from trajopt.view.motion import Marks, Motion
+from trajopt.problem.marks import Marks
+from trajopt.view.motion import Motion
 from trajopt.view.picture import FINER, GOAL, Moment, Studio, round_length
 from trajopt.view.raster import Camera, Layer, Solid, corner_normals, is_closed, over, rendered, volume
 

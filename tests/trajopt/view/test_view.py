@@ -15,7 +15,7 @@ from dynamics_backends.rigid_body.batched import frame_placement
 from dynamics_backends.rigid_body.geometry.scene import Body, Way
 from dynamics_backends.rigid_body.geometry.shapes import Box, HalfSpace, Sphere
 from dynamics_backends.rigid_body.model.state import configuration_manifold
-from trajopt.view.motion import Motion, body_poses, paths, with_marks
+from trajopt.view.motion import Motion, body_poses, with_marks
 from trajopt.view.page import write_page
 from trajopt.view.surfaces import appearance
 from trajopt.view.viewer import Viewer
@@ -81,7 +81,7 @@ def test_what_has_no_shape_is_a_rod(arm):
 
 
 def test_the_path_of_the_tip(arm):
-    path = paths(swing(arm))["tip"]
+    path = swing(arm).paths()["tip"]
     np.testing.assert_allclose(path[0], [0.0, 0.0, 0.7], atol=1e-12)
     np.testing.assert_allclose(
         path[-1], [0.4 * np.sin(1.0) + 0.3 * np.sin(1.5), 0.0, 0.4 * np.cos(1.0) + 0.3 * np.cos(1.5)], atol=1e-12
@@ -108,7 +108,7 @@ def test_a_solution_without_robot_says_what_is_missing():
     dynamics = to.SampledSystem(to.make_backend(system, "forward_ad", engine="numpy"))
     terminal = [to.state_cost(system.manifold, [1.0, 0.0], 10.0)]
     solution = to.solve(to.OCP.single_phase(dynamics, np.zeros(2), 5, 0.1, [to.control_cost(1)], terminal))
-    with pytest.raises(ValueError, match="give the problem or model="):
+    with pytest.raises(ValueError, match=r"give the problem marks=to.Marks\(draw=...\), .* or model="):
         to.view(solution)
 
 

@@ -68,7 +68,7 @@ class Work:
 
         guess = Guess(*(rows[i if len(rows) == len(self.batch) else 0] for rows in self.guess))
         found = solve(self.batch[i], guess, self.options, told, self.solver, check=False)
-        return replace(found, history=(), model=None)  # neither is asked for, and both would have to be sent
+        return replace(found, history=(), model=None, marks=None)  # none is asked for, and all would have to be sent
 
 
 def in_processes(

@@ -12,6 +12,7 @@ import numpy as np
 
 from dynamics_backends.protocol import Array
 from dynamics_backends.rigid_body.model.model import Model
+from trajopt.problem.marks import Marks
 from trajopt.results.solution import Solution
 from trajopt.results.status import Status, StatusCode
 from trajopt.solvers.success import unchecked_status
@@ -39,7 +40,7 @@ class BatchSolution:
     scaled measure and violation of gaps and constraints at the end of each, and but for the interior point "defects" (n,), the
     largest gap, NaN of those that were solved as alone; "rounds" of inner solves where these have constraints; "attempts", those of
     "auto" by problem; "stopped", True where Ctrl-C ended the batch; "clocks" (n, N + 1), the times [s] of the motions,
-    where states tell how long phases last. model: of the robot, if there is one.
+    where states tell how long phases last. model: of the robot, if there is one. marks: of the first problem, to be shown.
     """
 
     xs: Array
@@ -52,6 +53,7 @@ class BatchSolution:
     k: Array | None = None
     meta: Mapping[str, Any] = field(default_factory=dict)
     model: Model | None = None
+    marks: Marks | None = None
 
     def __len__(self) -> int:
         return len(self.status)
@@ -82,7 +84,8 @@ class BatchSolution:
         if "clocks" in self.meta:
             clock = self.meta["clocks"][i].tolist()
             meta |= {"clock": clock, "duration": clock[-1]}
-        return Solution(self.xs[i], self.us[i], K, k, self.status[i], *numbers, (), times, meta, model=self.model)
+        seen: dict[str, Any] = {"model": self.model, "marks": self.marks}
+        return Solution(self.xs[i], self.us[i], K, k, self.status[i], *numbers, (), times, meta, **seen)
 
     def __iter__(self) -> Iterator[Solution]:
         return (self[i] for i in range(len(self)))

@@ -11,6 +11,7 @@ import numpy as np
 
 from dynamics_backends.protocol import Array
 from trajopt.guesses.guesses import Guess, Motion, as_guess, constant_guess
+from trajopt.problem.marks import problem_marks
 from trajopt.problem.ocp import OCP
 from trajopt.solvers.auto import attempts
 from trajopt.solvers.batch.interrupts import interrupted, noted
@@ -97,8 +98,8 @@ def solve_batch(
         meta = {**found.meta, "problem": problems.ocp.name, "solver": name, "options": asdict(chosen)}
         if problems.ocp.in_scaled_time:
             meta["clocks"] = np.stack([problems[i].times_of(xs) for i, xs in enumerate(found.xs)])
-        status = unchecked_statuses(found)
-        whole = blamed(problems, replace(found, status=status, meta=meta, model=problems.ocp.model), flaws)
+        seen = {"model": problems.ocp.model, "marks": problem_marks(problems.ocp)}
+        whole = blamed(problems, replace(found, status=unchecked_statuses(found), meta=meta, **seen), flaws)
         return replace(whole, meta={**whole.meta, "stopped": True}) if interrupted() else whole
 
 

@@ -1,0 +1,275 @@
+"""Goals, obstacles and shapes of a problem, to be shown beside its robot or in place of one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import product
+from typing import Any
+
+import numpy as np
+
+from dynamics_backends.protocol import Array, FunctionMap
+from dynamics_backends.rigid_body.geometry.scene import Body, Way
+from dynamics_backends.rigid_body.geometry.shape_data import body_from_data, body_to_data
+from dynamics_backends.rigid_body.geometry.shapes import Capsule, Cylinder, HalfSpace, Sphere
+from trajopt.problem import residuals
+
+LEVEL = 0.999
+"""The cosine of the slope below which a half-space is a floor."""
+TARGET_RADIUS = 0.02
+"""Radius [m] of the ball that shows a moving goal."""
+Draw = Callable[[Array], Sequence[Body]]
+"""From one state (nx,) to the bodies there: in every state the same names and shapes, in any pose."""
+
+
+@dataclass(frozen=True, eq=False)
+class Drawn:
+    """A system of a user as shapes that move: bodies, of which the pose is replaced by R (M, k, 3, 3), p (M, k, 3) [m] at each
+    of M states."""
+
+    bodies: tuple[Body, ...]
+    R: Array
+    p: Array
+
+    @classmethod
+    def of(cls, draw: Draw, xs: Array) -> Drawn:
+        """The bodies that a function draws at states xs (M, nx).
+
+        Raises TypeError for a function that returns anything but bodies, ValueError where it draws none, or where their names or
+        shapes change between states.
+        """
+        frames = [_checked(draw(np.array(x))) for x in np.asarray(xs, float)]
+        first = frames[0]
+        for i, frame in enumerate(frames):
+            if [body.name for body in frame] != [body.name for body in first]:
+                raise ValueError(f"draw returns other bodies at state {i} than at state 0: give all of them each time")
+            for one, other in zip(first, frame, strict=True):
+                if not _equal(one.shape, other.shape):
+                    raise ValueError(
+                        f"draw: the shape of {one.name!r} changes at state {i}; draw what changes its length as several "
+                        "bodies, such as two rods that slide along each other"
+                    )
+        R, p = (np.array([[getattr(body, key) for body in frame] for frame in frames]) for key in ("R", "p"))
+        for i, body in enumerate(first):
+            if isinstance(body.shape, Capsule | Cylinder):
+                R[:, i] = _without_spin(R[:, i])
+        return cls(first, R, p)
+
+
+@dataclass(frozen=True, eq=False)
+class Marks:
+    """Goals and obstacles beside a robot, and the shapes of a system without a robot model.
+
+    goals: points (3,) [m]. spheres: (center (3,), radius) [m]. bodies: obstacles of any shape, as ``Body(name, Box(size), R, p)``;
+    they may move, along a :class:`~trajopt.Way`. targets: goals that move, likewise. curves: lines through points (M, 3) [m], by
+    name, such as a path that a tool follows. draw: from a state (nx,) to the bodies of the system there; a loaded solution has
+    their poses in its place.
+    """
+
+    goals: Sequence[Array] = ()
+    spheres: Sequence[tuple[Array, float]] = ()
+    bodies: Sequence[Body] = ()
+    targets: Sequence[Body] = ()
+    curves: Mapping[str, Array] = field(default_factory=dict)
+    draw: Draw | Drawn | None = None
+
+    @property
+    def floor(self) -> Body | None:
+        """The body that is a level floor: the grid of the ground is drawn in its place."""
+        return next((body for body in self.bodies if _is_floor(body)), None)
+
+    @property
+    def solids(self) -> tuple[Body, ...]:
+        """The other bodies, which are drawn as they are."""
+        return tuple(body for body in self.bodies if not _is_floor(body))
+
+    def corners(self) -> Array:
+        """Points (k, 3) [m] between which goals, curves, spheres and bodies lie, wherever these move; half-spaces have none."""
+        found = [np.zeros((0, 3)), *(np.reshape(goal, (1, 3)) for goal in self.goals), *self.curves.values()]
+        found += [Sphere(r).triangles()[0] + c for c, r in self.spheres]
+        for body in (*self.solids, *self.targets):
+            if not isinstance(body.shape, HalfSpace):
+                offsets = np.zeros((1, 3)) if body.way is None else np.asarray(body.way.offsets)
+                ends = np.array(list(product(*zip(offsets.min(axis=0), offsets.max(axis=0), strict=True))))
+                found += [body.shape.triangles()[0] @ body.R.T + (body.p + end) for end in np.unique(ends, axis=0)]
+        return np.concatenate(found)
+
+    def drawn(self, xs: Array) -> Drawn | None:
+        """The shapes of the system at states xs (M, nx); None without ``draw``. Raises as :meth:`Drawn.of`."""
+        if self.draw is None or isinstance(self.draw, Drawn):
+            return self.draw
+        return Drawn.of(self.draw, xs)
+
+
+def rod(name: str, start: Array, end: Array, radius: float) -> Body:
+    """A capsule between two points (3,) [m], for ``draw``; radius [m]. Raises ValueError for points that coincide.
+
+    Lengths are rounded to 1e-9 m, so that the shape of a rod that turns stays the same.
+    """
+    start, end = np.asarray(start, float), np.asarray(end, float)
+    along = end - start
+    length = float(np.linalg.norm(along))
+    if not length > 0.0:
+        raise ValueError(f"rod {name!r}: both of its ends are at {start.tolist()}; give two points")
+    z = along / length
+    x = np.cross(np.eye(3)[int(np.argmin(np.abs(z)))], z)
+    x /= np.linalg.norm(x)
+    R = np.stack([x, np.cross(z, x), z], axis=1)
+    return Body(name, Capsule(float(radius), round(length, 9)), R, 0.5 * (start + end))
+
+
+# -- from a problem ------------------------------------------------------------------------------------------------------
+
+_GOALS = {
+    residuals.frame_position: "goal",
+    residuals.frame_placement: "position",
+    residuals.frame_log: "position",
+    residuals.frame_axis: "position",
+    residuals.center_of_mass: "goal",
+}
+"""Residual -> the parameter that holds its goal."""
+
+
+def problem_marks(ocp: Any) -> Marks:
+    """The marks of a problem, and the goals and spheres of its cost terms and constraints where the marks have none.
+
+    ocp: an :class:`~trajopt.OCP`. Goals that differ by knot move, along the times of the knots.
+    """
+    given = Marks() if ocp.marks is None else ocp.marks
+    goals, targets, spheres, moving = [], [], [], []
+    for part, times in _parts(ocp):
+        function, p = _function(part.residual), part.parameters
+        if function in _GOALS and np.any(getattr(part, "weight", 1.0)):
+            at = p[_GOALS[function]]
+            if at.ndim == 1:
+                goals.append(at)
+            elif at.shape[0] == len(times):
+                targets.append(_moving(part.name, TARGET_RADIUS, at, times))
+        elif function is residuals.sphere_clearance:
+            at, radius = p["center"], float(np.max(p["radius"]))
+            if at.ndim == 1:
+                spheres.append((at, radius))
+            elif at.shape[0] == len(times):
+                moving.append(_moving(part.name, radius, at, times))
+    has_goals, has_obstacles = bool(given.goals or given.targets), bool(given.spheres or given.bodies)
+    return replace(
+        given,
+        goals=given.goals if has_goals else _unique(goals),
+        targets=given.targets if has_goals else _named(targets),
+        spheres=given.spheres if has_obstacles else _unique_spheres(spheres),
+        bodies=given.bodies if has_obstacles else _named(moving),
+    )
+
+
+def _parts(ocp: Any) -> Iterator[tuple[Any, Array]]:
+    """Cost terms and constraints, each with the times [s] of its knots."""
+    for phase, knots in zip(ocp.phases, ocp.phase_slices, strict=True):
+        yield from ((part, ocp.times[knots]) for part in (*phase.terms, *phase.constraints))
+    yield from ((part, ocp.times[-1:]) for part in (*ocp.terminal, *ocp.terminal_constraints))
+
+
+def _function(residual: Any) -> Any:
+    """The function of :mod:`trajopt.problem.residuals` that a residual is made of; inside a softened constraint too."""
+    function = residual.function if isinstance(residual, FunctionMap) else None
+    if not isinstance(function, partial):
+        return None
+    return _function(function.args[0]) if function.func is residuals.beyond else function.func
+
+
+def _moving(name: str, radius: float, p: Array, times: Array) -> Body:
+    way = (
+        Way(tuple(times.tolist()), tuple(map(tuple, (p - p[0]).tolist())))
+        if len(p) > 1 and np.ptp(p, 0).any()
+        else None
+    )
+    return Body(name, Sphere(radius), p=p[0], way=way)
+
+
+def _unique(points: list[Array]) -> list[Array]:
+    return [np.array(p) for p in dict.fromkeys(tuple(point.tolist()) for point in points)]
+
+
+def _unique_spheres(spheres: list[tuple[Array, float]]) -> list[tuple[Array, float]]:
+    return [(np.array(c), r) for c, r in dict.fromkeys((tuple(c.tolist()), r) for c, r in spheres)]
+
+
+def _named(bodies: list[Body]) -> list[Body]:
+    """The last body of each name."""
+    return list({body.name: body for body in bodies}.values())
+
+
+# -- files ---------------------------------------------------------------------------------------------------------------
+
+
+def marks_to_data(marks: Marks, xs: Array) -> dict[str, Any]:
+    """Marks as numbers, texts and lists; of ``draw`` the poses at states xs (M, nx). Raises as :meth:`Drawn.of`."""
+    drawn = marks.drawn(xs)
+    return {
+        "goals": [np.asarray(goal, float).tolist() for goal in marks.goals],
+        "spheres": [[np.asarray(center, float).tolist(), float(radius)] for center, radius in marks.spheres],
+        "bodies": [body_to_data(body) for body in marks.bodies],
+        "targets": [body_to_data(body) for body in marks.targets],
+        "curves": {name: np.asarray(curve, float).tolist() for name, curve in marks.curves.items()},
+        "drawn": None
+        if drawn is None
+        else {"bodies": [body_to_data(body) for body in drawn.bodies], "R": drawn.R.tolist(), "p": drawn.p.tolist()},
+    }
+
+
+def marks_from_data(data: Mapping[str, Any]) -> Marks:
+    """The inverse of :func:`marks_to_data`. Raises ValueError, KeyError or TypeError for other values."""
+    drawn = data["drawn"]
+    if drawn is not None:
+        bodies = tuple(body_from_data(body) for body in drawn["bodies"])
+        R, p = (np.array(drawn[key], float) for key in ("R", "p"))
+        if R.shape != (len(p), len(bodies), 3, 3) or p.shape != (len(p), len(bodies), 3):
+            raise ValueError(f"shapes of {len(bodies)} bodies have poses R {R.shape}, p {p.shape}")
+        drawn = Drawn(bodies, R, p)
+    return Marks(
+        [_point(goal) for goal in data["goals"]],
+        [(_point(center), float(radius)) for center, radius in data["spheres"]],
+        tuple(body_from_data(body) for body in data["bodies"]),
+        tuple(body_from_data(body) for body in data["targets"]),
+        {str(name): np.array(curve, float).reshape(-1, 3) for name, curve in data["curves"].items()},
+        drawn,
+    )
+
+
+def _point(value: Any) -> Array:
+    point = np.array(value, float)
+    if point.shape != (3,):
+        raise ValueError(f"a point has shape {point.shape}; expected (3,)")
+    return point
+
+
+def _checked(bodies: Any) -> tuple[Body, ...]:
+    bodies = tuple(bodies) if isinstance(bodies, Sequence) else (bodies,)
+    if not bodies:
+        raise ValueError("draw returns no bodies: return a list of to.Body")
+    for body in bodies:
+        if not isinstance(body, Body):
+            raise TypeError(f"draw returns a {type(body).__name__}: return a list of to.Body(name, shape, R, p)")
+    return bodies
+
+
+def _without_spin(R: Array) -> Array:
+    """Rotations (M, 3, 3) with the same z axes, each the next by the least turn: what is round about z shows no other."""
+    found = R.copy()
+    for k in range(1, len(R)):
+        a, b = found[k - 1, :, 2], R[k, :, 2]
+        cosine = float(a @ b)
+        if cosine > -1.0 + 1e-9:
+            x, y, z = np.cross(a, b)
+            across = np.array([[0.0, -z, y], [z, 0.0, -x], [-y, x, 0.0]])
+            found[k] = (np.eye(3) + across + across @ across / (1.0 + cosine)) @ found[k - 1]
+    return found
+
+
+def _equal(a: Any, b: Any) -> bool:
+    return a is b or bool(a == b) or all(map(np.array_equal, a.triangles(), b.triangles()))
+
+
+def _is_floor(body: Body) -> bool:
+    return isinstance(body.shape, HalfSpace) and body.way is None and bool(body.R[2, 2] > LEVEL)
