@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable
 
 LISTED = 8  # how many available names an error message lists
@@ -17,12 +18,32 @@ class UnknownName(KeyError, ValueError):
 
 def unknown_name(kind: str, name: str, available: Iterable[str]) -> UnknownName:
     """Return (not raise) the error for `name`, which is not among the `available` names of this `kind`."""
+    return _unknown(f"no {kind} is named {name!r}", name, available)
+
+
+def unmatched_pattern(kind: str, pattern: str, available: Iterable[str]) -> UnknownName:
+    """Return (not raise) the error for a pattern of `fnmatch` that matches none of the `available` names of this `kind`."""
+    return _unknown(f"no {kind} matches the pattern {pattern!r}", re.sub(r"\[.*?\]|[*?]", "", pattern), available)
+
+
+def _unknown(message: str, name: str, available: Iterable[str]) -> UnknownName:
+    """The error with this message, the names nearest to `name`, and the first of those available."""
     available = list(dict.fromkeys(available))
-    near = nearest_names(name, available)
+    near = nearest_names(name, available) or _with_similar_part(name, available)
     hint = f"did you mean {' or '.join(map(repr, near))}? " if near else ""
     shown = ", ".join(available[:LISTED]) or "none"
     rest = f", ... ({len(available)} in all)" if len(available) > LISTED else ""
-    return UnknownName(f"no {kind} is named {name!r}; {hint}Available: {shown}{rest}")
+    return UnknownName(f"{message}; {hint}Available: {shown}{rest}")
+
+
+def _with_similar_part(name: str, available: list[str], count: int = 3) -> list[str]:
+    """Names one of whose parts between underscores, dots, slashes or dashes resembles `name`: "fnger" and "left_finger_joint"."""
+    by_part: dict[str, list[str]] = {}
+    for known in available:
+        for part in re.split(r"[_./-]", known.lower()):
+            by_part.setdefault(part, []).append(known)
+    near = difflib.get_close_matches(name.lower().strip("_./-"), [part for part in by_part if part], n=count)
+    return list(dict.fromkeys(known for part in near for known in by_part[part]))[:count]
 
 
 def nearest_names(name: str, available: Iterable[str], count: int = 3) -> list[str]:

@@ -310,21 +310,28 @@ def per_dof(value: float | tuple[float, ...], size: int, key: str) -> Array:
     return np.broadcast_to(array, (size,)).copy()
 
 
-def load_fixed_base(robot: str, mimic: str = "free", locked: Iterable[str] | Mapping[str, float] = ()) -> Model:
+def load_fixed_base(
+    robot: str,
+    mimic: str = "free",
+    locked: Iterable[str] | Mapping[str, float] = (),
+    package_dirs: tuple[str, ...] = (),
+) -> Model:
     """A robot bolted to the ground: a bundled name, "erd:NAME", or the path of a URDF or MJCF file. locked: joints made rigid.
+    package_dirs: folders that hold the packages of its meshes.
 
-    Raises UnknownName, ModuleNotFoundError, FileNotFoundError, URDFError, MJCFError.
+    Raises UnknownName, ValueError, ModuleNotFoundError, FileNotFoundError, URDFError, MJCFError.
     """
-    return _loaded(robot, base="fixed", mimic=mimic, locked=locked)
+    return _loaded(robot, base="fixed", mimic=mimic, locked=locked, package_dirs=package_dirs)
 
 
-def load_floating_base(robot: str) -> Model:
+def load_floating_base(robot: str, package_dirs: tuple[str, ...] = ()) -> Model:
     """A robot whose base moves freely: a bundled name, "erd:NAME", or the path of a URDF or MJCF file.
+    package_dirs: folders that hold the packages of its meshes.
 
     An MJCF without gravity gets the standard one, with an MJCFWarning. Raises UnknownName, ModuleNotFoundError, FileNotFoundError,
     URDFError, MJCFError.
     """
-    model = _loaded(robot, base="floating")
+    model = _loaded(robot, base="floating", package_dirs=package_dirs)
     if model.gravity.any():
         return model
     told = f"{model.name} has no gravity in its file, and what stands needs a weight: {-STANDARD_GRAVITY[2]:g} m/s^2 are taken"

@@ -30,7 +30,7 @@ FOLDER = Path(dynamics_backends.__path__[0]).resolve().parent / "problems" / "ro
 ERD_PREFIX = "erd:"
 ROBOT_WARNINGS = (URDFWarning, MJCFWarning)
 """What the files of robots give rise to."""
-FILES = (".urdf", ".xml", ".mjcf")
+FILES = (".urdf", ".xml", ".mjcf", ".xacro")
 _FLOATING = ("hyq",)  # bundled robots that walk: loaded with a floating base by default
 _ERD_SHORT = {  # what the package's own loaders mean by these names; other names are those of the files
     "anymal": "anymal_b_simple_description/robots/anymal.urdf",
@@ -77,16 +77,22 @@ def load_robot(name: str | os.PathLike, **options: Any) -> Model:
     if is_path(name):
         path = Path(name).expanduser()
         if not path.is_file():
-            kind = "MJCF or URDF" if path.suffix in FILES[1:] else "URDF"
+            kind = "MJCF or URDF" if path.suffix in (".xml", ".mjcf") else "URDF"
             raise FileNotFoundError(f"there is no {kind} file {str(path)!r}")
-        return load_mjcf(path, **options) if is_mjcf(path) else load_urdf(path, **options)
+        if not is_mjcf(path):
+            return load_urdf(path, **options)
+        if options.pop("package_dirs", ()):
+            raise ValueError(
+                f"package_dirs is for URDF files; {str(path)!r} is an MJCF, which names the folders of its meshes"
+            )
+        return load_mjcf(path, **options)
     if name in _FLOATING:
         options.setdefault("base", "floating")
     return load_urdf(robot_path(str(name)), **options)
 
 
 def is_path(robot: str | os.PathLike) -> bool:
-    """Whether the name of a robot is a path: it ends in .urdf or .xml, or holds a separator without the prefix "erd:"."""
+    """Whether the name of a robot is a path: it ends in .urdf, .xml, .mjcf or .xacro, or holds a separator without the prefix "erd:"."""
     if not isinstance(robot, str):
         return True
     return robot.endswith(FILES) or ("/" in robot and not robot.startswith(ERD_PREFIX))

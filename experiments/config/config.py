@@ -243,16 +243,14 @@ def load_config(
         raise ConfigError(str(path), [_not_toml(text, error)]) from error
     except UnicodeDecodeError as error:
         raise ConfigError(str(path), ["not a text in UTF-8; give a TOML file"]) from error
-    for key, file in _files(values):
-        values["problem"][key] = str((path.parent / file).absolute())
+    _place_files(values, lambda file: path.parent / file)
     overrides = list(overrides)
     _change_solver(values, overrides, told)
     written = deepcopy(values.get("problem"))
     given = override_problem(values, dict(map(parsed_override, overrides)), told)
     for override in overrides:
         apply_override(values, override)
-    for key, file in _files(values):  # so that what is saved finds them from any folder
-        values["problem"][key] = str(file.absolute())
+    _place_files(values, Path.absolute)  # so that what is saved finds them from any folder
     return read_config(values, str(path), written=written, given=given)
 
 
@@ -299,12 +297,18 @@ def _change_solver(values: dict[str, Any], overrides: list[str], told: Callable[
         told(f"options of {old} that {new} does not have are left out: {', '.join(left)}")
 
 
-def _files(values: dict[str, Any]) -> list[tuple[str, Path]]:
-    """Keys of a problem that name a robot's or a scene's file, and the file."""
+def _place_files(values: dict[str, Any], place: Callable[[Path], Path]) -> None:
+    """Replace the paths in a problem (a robot's or a scene's file, folders of packages) by what ``place`` makes of them."""
     problem = values.get("problem")
-    found = [(key, problem.get(key)) for key in ("robot", "scene")] if isinstance(problem, dict) else []
-    texts = [(key, text) for key, text in found if isinstance(text, str) and (key == "scene" or is_path(text))]
-    return [(key, Path(text).expanduser()) for key, text in texts]
+    if not isinstance(problem, dict):
+        return
+    for key in ("robot", "scene"):
+        text = problem.get(key)
+        if isinstance(text, str) and (key == "scene" or is_path(text)):
+            problem[key] = str(place(Path(text).expanduser()))
+    folders = problem.get("package_dirs")
+    if isinstance(folders, list) and all(isinstance(text, str) for text in folders):
+        problem["package_dirs"] = [str(place(Path(text).expanduser())) for text in folders]
 
 
 def _not_toml(text: str, error: tomllib.TOMLDecodeError) -> str:

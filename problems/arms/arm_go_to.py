@@ -98,8 +98,9 @@ class Weights(Checked):
 class Settings(Sampling):
     """A go-to of any robot.
 
-    robot: a bundled name, "erd:NAME", or the path of a URDF or MJCF file. mimic: what mimic joints are, "free" or "lock".
-    locked_joints: joints made rigid, names or name = value [rad, m].
+    robot: a bundled name, "erd:NAME", or the path of a URDF or MJCF file. package_dirs: folders that hold the packages of its
+    meshes (package://), beside those of ROS_PACKAGE_PATH. mimic: what mimic joints are, "free" or "lock".
+    locked_joints: joints made rigid, names or name = value [rad, m]; "*finger*" is a pattern.
     armature: inertia of the rotors [kg m^2, kg], one number or numbers by joint, instead of the model's. damping: of the joints'
     velocities [N m s, N s], likewise. friction: of the joints, dry [N m, N], likewise. stiffness: of springs in the joints [N m,
     N/m], likewise. spring_reference: where these springs are at rest [rad, m], likewise. friction_velocity [rad/s, m/s]: the
@@ -126,6 +127,7 @@ class Settings(Sampling):
 
     integrator: Integrator = "rk4"
     robot: str = "erd:ur5"
+    package_dirs: tuple[str, ...] = ()
     mimic: Literal["free", "lock"] = "free"
     locked_joints: tuple[str, ...] | Mapping[str, float] = ()
     armature: float | Mapping[str, float] | None = None
@@ -189,7 +191,7 @@ def build(settings: Settings, backend: BackendFactory) -> Task:
 
     Raises UnknownName for a joint or frame that the robot does not have, ValueError for values that do not fit it.
     """
-    model = load_fixed_base(settings.robot, settings.mimic, settings.locked_joints)
+    model = load_fixed_base(settings.robot, settings.mimic, settings.locked_joints, settings.package_dirs)
     model = with_joint_properties(model, **{key: getattr(settings, key) for key in PROPERTIES})
     arm = Arm.of(model, settings.q0, settings.goal_q, settings.frame)
     limits = {k: holds for k, holds in meant(arm, settings.joint_limit_margin).items() if getattr(settings, k) is None}

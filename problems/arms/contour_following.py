@@ -74,13 +74,15 @@ class Weights(Checked):
 class Settings(Sampling):
     """A contour and the robot that follows it.
 
-    robot: a bundled name, "erd:NAME", or the path of a URDF or MJCF file. q0: configuration at the start, at rest on the path.
+    robot: a bundled name, "erd:NAME", or the path of a URDF or MJCF file. package_dirs: folders that hold the packages
+    of its meshes (package://), beside those of ROS_PACKAGE_PATH. q0: configuration at the start, at rest on the path.
     frame: the tool.
     form: what the joint controls are. radius, height: of the path [m]. speed: sdot_ref [m/s]. tube: rho [m].
     position_limits, velocity_limits, torque_limits: of the model, as constraints. weights: of the cost.
     """
 
     robot: str = "gen3"
+    package_dirs: tuple[str, ...] = ()
     q0: tuple[float, ...] = (0.0, 0.5, 0.0, 1.6, 0.0, 1.0, 0.0)
     frame: str = "EndEffector_Link"
     form: Literal["torque", "acceleration"] = "torque"
@@ -111,7 +113,7 @@ def build(settings: Settings, backend: BackendFactory) -> Task:
     Raises UnknownName for a frame that the robot does not have, ValueError for values that do not fit it.
     """
     s = settings
-    model = load_fixed_base(s.robot)
+    model = load_fixed_base(s.robot, package_dirs=s.package_dirs)
     if len(s.q0) != model.nq:
         raise ValueError(f"q0 has {len(s.q0)} entries; {model.name} has nq = {model.nq}: {', '.join(model.q_names)}")
     inner = FreeBody(model) if s.form == "torque" else DoubleIntegrator(model.dof_names)

@@ -4,6 +4,7 @@ import warnings
 
 import pytest
 
+from dynamics_backends.rigid_body.urdf.xml_source import URDFError
 from problems.robots import robot_path
 from problems.task import MOST_RECENT, load_fixed_base, load_floating_base
 
@@ -38,3 +39,12 @@ def test_what_is_untidy_in_a_file_is_told_each_time(tmp_path):
         with warnings.catch_warnings(), pytest.raises(UserWarning, match="arm"):
             warnings.simplefilter("error")
             load_fixed_base(str(urdf))
+
+
+def test_a_xacro_file_is_answered_with_the_command_to_run(tmp_path):
+    xacro = tmp_path / "arm.urdf.xacro"
+    xacro.write_text('<robot xmlns:xacro="http://ros.org/wiki/xacro"><link name="a"><xacro:inertia/></link></robot>')
+    with pytest.raises(URDFError, match=r"run `xacro arm.urdf.xacro > arm.urdf` and load the file that it writes"):
+        load_fixed_base(str(xacro))
+    with pytest.raises(FileNotFoundError, match=r"no URDF file 'arm.xacro'"):
+        load_fixed_base("arm.xacro")

@@ -63,10 +63,10 @@ def _from_file(model: Model, geometry: Geometry, triangles: int) -> tuple[list[P
         return [], ()
     names = {frame.name for frame in model.frames if frame.kind == "link"}
     order: tuple[Purpose, Purpose] = ("visual", "collision") if geometry == "visual" else ("collision", "visual")
-    found, missing = link_shapes(model.source, order[0], triangles)
+    found, missing = link_shapes(model.source, order[0], triangles, package_dirs=model.package_dirs)
     bare = names - {shape.link for shape in found}
     if bare:
-        found = (*found, *link_shapes(model.source, order[1], triangles, bare).placed)
+        found = (*found, *link_shapes(model.source, order[1], triangles, bare, model.package_dirs).placed)
     shapes = [shape for shape in found if shape.link in names]
     if geometry == "capsules":
         shapes = [fit_capsule(shape.triangles().vertices).placed(shape.link) for shape in shapes]

@@ -55,7 +55,7 @@ def load_mjcf(
     gravity: (3,) [m/s^2], by default the file's.
     armature: rotor inertia at the joint [kg m^2, or kg], for all joints of one degree of freedom or by joint name; by default the
     file's, that of the actuators included.
-    locked: joints made rigid, at these values [rad, m] or by name alone at 0.
+    locked: joints made rigid, at these values [rad, m] or by name alone at 0, by names or patterns ("*finger*").
     strict: raise for what is otherwise an MJCFWarning: what makes the robot move otherwise than in MuJoCo.
 
     The model's effort limits are those of actuators and joints, its `notes` tell what it does not hold.

@@ -90,8 +90,9 @@ class Model:
     unknown. damping, friction (Coulomb), armature (rotor inertia at the joint): (nv,). stiffness, spring_reference: (nv,),
     the force of a spring is -stiffness (q - spring_reference), default none; only joints of one DoF have springs.
     gravity: (3,) [m/s^2] in the world. frames: named places. coupling: followers of `mimic="follow"`, or
-    None; nq and nv are those of the full tree in any case. source: path of the file that it was read from, "" if none; notes:
-    sentences on what the file says and a model does not hold. Both are no part of the digest.
+    None; nq and nv are those of the full tree in any case. source: path of the file that it was read from, "" if none;
+    package_dirs: folders that hold the packages of its meshes (package://); notes: sentences on what the file says and a model
+    does not hold. None of these is part of the digest.
 
     Raises ValueError for wrong shapes, numbers that are not finite, parents out of order, repeated names.
     """
@@ -121,9 +122,10 @@ class Model:
     coupling: Coupling | None = None
     source: str = field(default="", metadata={"digest": False})
     notes: tuple[str, ...] = field(default=(), metadata={"digest": False})
+    package_dirs: tuple[str, ...] = field(default=(), metadata={"digest": False})
 
     def __post_init__(self):
-        for key in ("body_names", "joint_names", "joint_types", "frames", "notes"):
+        for key in ("body_names", "joint_names", "joint_types", "frames", "notes", "package_dirs"):
             object.__setattr__(self, key, tuple(getattr(self, key)))
         self._check_names()
         self._check_parents()

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from typing import Any
 
 import numpy as np
 
-from dynamics_backends.names import unknown_name
+from dynamics_backends.names import unknown_name, unmatched_pattern
 from dynamics_backends.rigid_body.model.joint_spec import AXIAL, Q_FIELDS, V_FIELDS, JointSpec
 from dynamics_backends.rigid_body.model.mass_properties import MassProperties, composite
 from dynamics_backends.rigid_body.model.model import JOINT_TYPES, STANDARD_GRAVITY, Frame, Model
@@ -156,18 +157,23 @@ class ModelBuilder:
 def lock_joints(model: Model, joints: Iterable[str] | Mapping[str, float]) -> Model:
     """Return a model in which these joints are rigid, at the given values (names alone: at 0).
 
+    joints: names, or name -> value [rad, m]. A name may be a pattern of :mod:`fnmatch`, such as "*finger*"; a pattern never
+    matches a floating base, and a joint's own name counts before a pattern.
     Joints with several DoFs are rigid where they are neutral, and take no other value. Bodies are merged into the parents; all
-    frames stay. Raises UnknownName, or ValueError for a joint with several DoFs elsewhere and for a model with a coupling.
+    frames stay. Raises UnknownName for a name or pattern that matches no joint, or ValueError for a joint with several DoFs
+    elsewhere and for a model with a coupling.
 
     >>> import trajopt as to
     >>> to.lock_joints(to.load_robot("iiwa7"), {"iiwa_joint_7": 0.5}).nv
     6
+    >>> to.lock_joints(to.load_robot("iiwa7"), ["iiwa_joint_[567]"]).nv
+    4
     """
     if model.coupling is not None:
         raise ValueError("cannot lock joints of a model with followers: load it with mimic='lock' or 'free'")
     joints = [joints] if isinstance(joints, str) else joints
     values = dict(joints) if isinstance(joints, Mapping) else dict.fromkeys(joints, 0.0)
-    locked = {model.joint_id(name): float(value) for name, value in values.items()}
+    locked = _locked_values(model, values)
     for b, value in locked.items():
         if JOINT_TYPES[model.joint_types[b]] != (1, 1) and value:
             kind = model.joint_types[b]
@@ -181,7 +187,33 @@ def lock_joints(model: Model, joints: Iterable[str] | Mapping[str, float]) -> Mo
     for frame in model.frames:
         parent = model.body_names[frame.body] if frame.body >= 0 else None
         builder.add_frame(frame.name, parent, xyz=frame.p, R=frame.R, kind=frame.kind)
-    return builder.build(model.gravity).replace(source=model.source, notes=model.notes)
+    kept = {key: getattr(model, key) for key in ("source", "notes", "package_dirs")}
+    return builder.build(model.gravity).replace(**kept)
+
+
+WILDCARDS = "*?["
+"""Characters that make a pattern of a name."""
+
+
+def _locked_values(model: Model, values: Mapping[str, float]) -> dict[int, float]:
+    """Values by joint index, of names and patterns; exact names win over patterns, a later pattern over an earlier one."""
+    by_pattern: dict[int, float] = {}
+    by_name: dict[int, float] = {}
+    for name, value in values.items():
+        if name in model.joint_names or not any(c in name for c in WILDCARDS):
+            by_name[model.joint_id(name)] = float(value)
+        else:
+            by_pattern |= dict.fromkeys(_matching_joints(model, name), float(value))
+    return by_pattern | by_name
+
+
+def _matching_joints(model: Model, pattern: str) -> list[int]:
+    """Indices of the joints whose name matches a pattern. Raises UnknownName where there is none."""
+    names = [name for name, kind in zip(model.joint_names, model.joint_types, strict=True) if kind != "floating"]
+    matching = [model.joint_names.index(name) for name in names if fnmatchcase(name, pattern)]
+    if not matching:
+        raise unmatched_pattern("joint", pattern, names)
+    return matching
 
 
 def _add_again(builder: ModelBuilder, model: Model, b: int, value: float | None):

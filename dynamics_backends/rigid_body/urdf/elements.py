@@ -104,9 +104,25 @@ def read_robot(root: Element, snap: float | None) -> Robot:
 
 
 def _refuse_xacro(root: Element):
-    for element in root.children:
-        if any(mark in element.tag for mark in _XACRO):
-            raise element.error("this is a xacro file: expand it first, `xacro FILE.xacro > FILE.urdf`")
+    """Raise URDFError, with the command to run, for macros or expressions of xacro anywhere in the file."""
+    pending = list(root.children)
+    while pending:
+        element = pending.pop(0)
+        values = element.attributes.values()
+        if any(mark in element.tag for mark in _XACRO) or any("${" in v or "$(" in v for v in values):
+            raise element.error(
+                f"this is a xacro file: run `{_xacro_command(root.source)}` and load the file that it writes"
+                " (xacro comes with ROS, or by pip install xacro)"
+            )
+        pending += element.children
+
+
+def _xacro_command(source: str) -> str:
+    """The command that expands a file of this name, or "URDF text"."""
+    if source.endswith(".xacro"):
+        return f"xacro {source} > {source.removesuffix('.xacro').removesuffix('.urdf')}.urdf"
+    stem = source.removesuffix(".urdf") if " " not in source else "robot"
+    return f"xacro {stem}.urdf > {stem}_expanded.urdf"
 
 
 def _insert(records: dict, record):

@@ -45,6 +45,7 @@ def load_urdf(
     gravity=None,
     armature: float | Mapping[str, float] | None = None,
     locked: Iterable[str] | Mapping[str, float] = (),
+    package_dirs: str | os.PathLike | Iterable[str | os.PathLike] = (),
 ) -> Model:
     """Return the model of a URDF file, or of URDF text that starts with "<".
 
@@ -58,7 +59,10 @@ def load_urdf(
     armature: rotor inertia at the joint [kg m^2, or kg], for all joints but floating ones or by joint name;
     by default the attribute `armature` of <dynamics>, plus J n^2 of a <transmission> that gives
     <rotorInertia>.
-    locked: joints made rigid, at these values [rad, m] or by name alone at 0; nothing is asked of what hangs on them.
+    locked: joints made rigid, at these values [rad, m] or by name alone at 0, by names or patterns ("*finger*"); nothing is asked
+    of what hangs on them.
+    package_dirs: a folder, or several, that hold the packages of meshes named package://PACKAGE/..., searched before those of the
+    environment variables ROS_PACKAGE_PATH and AMENT_PREFIX_PATH.
     Joints that move no inertia, on which the equations of motion would be singular, get a rotor inertia of 1e-3, with a warning.
 
     Raises URDFError, with file, line and element, for what cannot be a robot; UnknownName for an unknown
@@ -66,6 +70,7 @@ def load_urdf(
     """
     _check_option("base", base, ("fixed", "floating"))
     _check_option("mimic", mimic, ("free", "lock", "follow"))
+    packages = _folders(package_dirs)
     tolerance = None if snap is False else SNAP_TOLERANCE if snap is True else float(snap)
     robot = read_robot(read_xml(source), tolerance)
     root, order = urdf_checks.tree_order(robot)
@@ -81,7 +86,18 @@ def load_urdf(
     exempt = frozenset(followers)
     model, assumed = urdf_checks.with_assumed_rotors(model, exempt)
     _report(robot, model, exempt, [*robot.warnings, *assumed], strict)
+    model = replace(model, package_dirs=packages)
     return model if is_text(source) else replace(model, source=str(Path(source).resolve()))
+
+
+def _folders(package_dirs: str | os.PathLike | Iterable[str | os.PathLike]) -> tuple[str, ...]:
+    """Absolute paths of folders. Raises ValueError for one that is not there."""
+    given = [package_dirs] if isinstance(package_dirs, (str, os.PathLike)) else list(package_dirs)
+    folders = [Path(folder).expanduser() for folder in given]
+    for folder in folders:
+        if not folder.is_dir():
+            raise ValueError(f"package_dirs: there is no folder {str(folder)!r}")
+    return tuple(str(folder.resolve()) for folder in folders)
 
 
 def _check_option(option: str, value: str, known: tuple[str, ...]):

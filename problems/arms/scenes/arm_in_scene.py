@@ -74,8 +74,10 @@ class Weights(Checked):
 class Settings(Checked):
     """An arm among obstacles.
 
-    robot: a bundled name, "erd:NAME", or the path of a URDF or MJCF file, whose collision shapes are those of its links. mimic:
-    what mimic joints are, "free" or "lock". locked_joints: joints made rigid, names or name = value [rad, m].
+    robot: a bundled name, "erd:NAME", or the path of a URDF or MJCF file, whose collision shapes are those of its links.
+    package_dirs: folders that hold the packages of its meshes (package://), beside those of ROS_PACKAGE_PATH. mimic:
+    what mimic joints are, "free" or "lock". locked_joints: joints made rigid, names or name = value [rad, m]; "*finger*" is a
+    pattern.
     q0: where it starts. goal_q: where it ends; or goal_position. goal_position: of ``frame`` at the end, in the world [m].
     goal_rotation: its roll, pitch, yaw in the world, if wanted [rad]. frame: the link or joint that shall be there, needed beside
     goal_position; beside goal_q the one whose way is shown, by default the last link. free_axis: of the frame, about which the
@@ -95,6 +97,7 @@ class Settings(Checked):
     """
 
     robot: str = "erd:panda"
+    package_dirs: tuple[str, ...] = ()
     mimic: Literal["free", "lock"] = "free"
     locked_joints: tuple[str, ...] | Mapping[str, float] = ()
     q0: Configuration = "zero"
@@ -172,7 +175,7 @@ def build(settings: Settings, backend: BackendFactory) -> Task:
 def robot_of(s: Settings) -> SceneRobot:
     """The robot of these settings, with what it carries."""
     return scene_robot(
-        load_fixed_base(s.robot, s.mimic, s.locked_joints),
+        load_fixed_base(s.robot, s.mimic, s.locked_joints, s.package_dirs),
         missing=s.missing_meshes,
         tolerance=s.cover_tolerance,
         most=s.cover_pieces,

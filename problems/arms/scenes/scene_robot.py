@@ -117,9 +117,9 @@ def _shapes_of(thing: Carried) -> list[PlacedShape]:
 def robot_shapes(model: Model, missing: str = "error") -> tuple[tuple[PlacedShape, ...], tuple[str, ...]]:
     """The collision shapes of a robot, and sentences on what was left out. Raises ValueError for missing meshes, or no shape."""
     file = Path(model.source)
-    found = _kept_shapes(model.source, file.stat().st_mtime_ns if file.is_file() else 0)
+    found = _kept_shapes(model.source, model.package_dirs, file.stat().st_mtime_ns if file.is_file() else 0)
     if found.missing:  # maybe no longer
-        found = link_shapes(model.source, "collision")
+        found = link_shapes(model.source, "collision", package_dirs=model.package_dirs)
     if found.missing and missing == "error":
         raise ValueError(f"{'; '.join(found.missing)}; missing_meshes = 'leave_out' goes on without")
     if not found.placed:
@@ -132,9 +132,9 @@ MOST = 16
 
 
 @lru_cache(maxsize=MOST)
-def _kept_shapes(source: str, changed: int) -> LinkShapes:
+def _kept_shapes(source: str, package_dirs: tuple[str, ...], changed: int) -> LinkShapes:
     """The collision shapes in a file, the same objects for the next that asks: what is made of meshes is kept by these."""
-    return link_shapes(source, "collision")
+    return link_shapes(source, "collision", package_dirs=package_dirs)
 
 
 _COVERS: dict[tuple, RobotCover] = {}

@@ -95,7 +95,7 @@ def _points(model: Model, body: int, posed: Posed) -> Array:
     links = {f.name: f for f in model.frames if f.body == body and f.kind == "link"}
     for purpose in SOURCES if model.source else ():
         try:
-            placed = link_shapes(model.source, purpose, links=links).placed
+            placed = link_shapes(model.source, purpose, links=links, package_dirs=model.package_dirs).placed
         except (ModuleNotFoundError, OSError, ValueError):
             continue
         own = [links[s.link].R @ s.triangles().vertices.T + links[s.link].p[:, None] for s in placed]

@@ -54,7 +54,8 @@ class Standing(NamedTuple):
 class LeggedRobot(Checked):
     """Settings of the robot.
 
-    robot: a bundled name, "erd:NAME", or the path of a URDF or MJCF file. feet: frames that touch the ground, left front, right
+    robot: a bundled name, "erd:NAME", or the path of a URDF or MJCF file. package_dirs: folders that hold the packages
+    of its meshes (package://), beside those of ROS_PACKAGE_PATH. feet: frames that touch the ground, left front, right
     front, left hind, right hind; default those found. joints: of the posture [rad], or the name of a posture of the
     robot's SRDF; default the feet under the hips.
     other_joints: those of no leg, "free" or "rigid" at their neutral places.
@@ -63,6 +64,7 @@ class LeggedRobot(Checked):
     """
 
     robot: str = "hyq"
+    package_dirs: tuple[str, ...] = ()
     feet: tuple[str, ...] = ()
     joints: str | tuple[float, ...] = ()
     other_joints: Literal["free", "rigid"] = "free"
@@ -109,7 +111,9 @@ class LeggedRobot(Checked):
         """
         before = reference.stand()
         feet = self.feet if "feet" in given else ()
-        stance = LeggedRobot(robot=self.robot, feet=feet, other_joints=self.other_joints)._stance()
+        stance = LeggedRobot(
+            robot=self.robot, feet=feet, other_joints=self.other_joints, package_dirs=self.package_dirs
+        )._stance()
         old, new = before.stance, stance.model
         alike = len(old.legs) == len(stance.legs)
         scale = Scale(new.total_mass / old.model.total_mass, stance.leg_length / old.leg_length)
@@ -138,7 +142,7 @@ class LeggedRobot(Checked):
         return with_values(settings, values), (head, *(f"  {change.sentence()}" for change in changes))
 
     def _stance(self) -> Stance:
-        stance = Stance.of(load_floating_base(self.robot), self.feet)
+        stance = Stance.of(load_floating_base(self.robot, self.package_dirs), self.feet)
         return stance.on_legs_alone() if self.other_joints == "rigid" else stance
 
 

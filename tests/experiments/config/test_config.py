@@ -293,3 +293,4 @@ def test_urdf_paths_are_relative_to_the_config_and_kept_whole(tmp_path, monkeypa
     path.write_text('[problem]\nname = "arm_go_to"\nrobot = "arms/arm.urdf"\ngoal_q = "zero"\n')
     assert load_config(path).problem.robot == str(tmp_path / "arms/arm.urdf")
     assert load_config(path, ["problem.robot=here.urdf"]).problem.robot == str(tmp_path / "here.urdf")
+    assert load_config(path, ["problem.package_dirs=['meshes']"]).problem.package_dirs == (str(tmp_path / "meshes"),)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 from dynamics_backends.rigid_body.geometry.links.mjcf_shapes import mjcf_shapes
 from dynamics_backends.rigid_body.geometry.links.urdf_shapes import LinkShapes, Purpose, urdf_shapes
@@ -15,10 +15,12 @@ def link_shapes(
     purpose: Purpose = "visual",
     triangles: int | None = None,
     links: Collection[str] | None = None,
+    package_dirs: Sequence[str] = (),
 ) -> LinkShapes:
     """The shapes of a URDF or MJCF file or text, see :func:`~.urdf_shapes.urdf_shapes`.
 
     Raises URDFError, MJCFError for wrong elements; ModuleNotFoundError where trimesh, or mujoco, is needed and not installed.
     """
-    read = mjcf_shapes if is_mjcf(source) else urdf_shapes
-    return read(source, purpose, triangles, links)
+    if is_mjcf(source):
+        return mjcf_shapes(source, purpose, triangles, links)
+    return urdf_shapes(source, purpose, triangles, links, package_dirs)

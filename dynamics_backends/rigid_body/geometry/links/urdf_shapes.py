@@ -36,11 +36,12 @@ def urdf_shapes(
     purpose: Purpose = "visual",
     triangles: int | None = None,
     links: Collection[str] | None = None,
+    package_dirs: Sequence[str] = (),
 ) -> LinkShapes:
     """The shapes of a URDF file, or of URDF text; meshes need the package trimesh.
 
     triangles: the meshes are simplified to about as many, each by the size of its file; None: as they are. links: those asked
-    for, default all.
+    for, default all. package_dirs: folders that hold packages of meshes.
 
     Each missing mesh file is named once, with the links that it leaves without it; after some the others are counted. Raises
     URDFError for wrong elements, ModuleNotFoundError where trimesh is needed and not installed.
@@ -50,13 +51,15 @@ def urdf_shapes(
     materials = {m.string("name"): _own_color(m) for m in root.all("material")}
     asked = [link for link in root.all("link") if links is None or link.string("name") in links]
     elements = [(link.string("name"), element) for link in asked for element in link.all(purpose)]
-    shares = None if triangles is None else _shares([element for _, element in elements], folder, triangles)
+    shares = (
+        None if triangles is None else _shares([element for _, element in elements], folder, triangles, package_dirs)
+    )
     placed: list[PlacedShape] = []
     missing: dict[str, list[str]] = {}
     for name, element in elements:
         geometry, color = element.required("geometry"), _color(element, materials)
         try:
-            shapes = _shapes(geometry, folder, shares)
+            shapes = _shapes(geometry, folder, shares, package_dirs)
         except MeshMissing as reason:
             missing.setdefault(str(reason), []).append(name)
             continue
@@ -70,7 +73,9 @@ def urdf_shapes(
     return LinkShapes(tuple(placed), tuple(sentences))
 
 
-def _shares(elements: Sequence[Element], folder: Path | None, triangles: int) -> dict[Path, int]:
+def _shares(
+    elements: Sequence[Element], folder: Path | None, triangles: int, package_dirs: Sequence[str]
+) -> dict[Path, int]:
     """How many triangles the mesh files of elements may have, so that they have about so many altogether.
 
     Files of one robot are of a kind, so that their sizes tell, before they are read, how much there is in each.
@@ -80,14 +85,14 @@ def _shares(elements: Sequence[Element], folder: Path | None, triangles: int) ->
         mesh = element.required("geometry").first("mesh")
         with contextlib.suppress(MeshMissing, OSError):
             if mesh is not None:
-                path = find_mesh(mesh.string("filename"), folder)
+                path = find_mesh(mesh.string("filename"), folder, package_dirs)
                 sizes.append((path, path.stat().st_size))
     total = max(sum(size for _, size in sizes), 1)
     return {path: max(triangles * size // total, LEAST) for path, size in sizes}
 
 
 def _shapes(
-    geometry: Element, folder: Path | None, shares: Mapping[Path, int] | None
+    geometry: Element, folder: Path | None, shares: Mapping[Path, int] | None, package_dirs: Sequence[str]
 ) -> list[tuple[Shape, Color | None]]:
     """The shapes of one element, and the colors of those that have one of their own. shares: of mesh files; None: all of them."""
     for tag, read in _READERS.items():
@@ -98,7 +103,7 @@ def _shapes(
     if mesh is None:
         known = ", ".join(f"<{tag}>" for tag in (*_READERS, "mesh"))
         raise geometry.error(f"there is no shape in it that is known: {known}")
-    path, scale = find_mesh(mesh.string("filename"), folder), mesh.vector("scale", (1, 1, 1))
+    path, scale = find_mesh(mesh.string("filename"), folder, package_dirs), mesh.vector("scale", (1, 1, 1))
     parts = load_mesh(path) if shares is None else simplified_mesh(path, shares.get(path, LEAST))
     turn = -1 if np.prod(scale) < 0.0 else 1  # a mirrored mesh is inside out
     return [(Mesh(part.vertices * scale, part.faces[:, ::turn], str(path)), part.color) for part in parts]

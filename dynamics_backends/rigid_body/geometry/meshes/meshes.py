@@ -1,15 +1,15 @@
 """Mesh files: where a URDF's names for them lead, and what is in them.
 
-A name is a path beside the URDF, `file://` and a path, or `package://PACKAGE/...`. A package is looked for among the folders
-above the URDF, those of the environment variables ROS_PACKAGE_PATH and AMENT_PREFIX_PATH, and their subfolders named so. Where
-a part of a package was copied, what follows PACKAGE is looked for below those folders above the URDF that it names.
-example-robot-data is found where it is installed.
+A name is a path beside the URDF, `file://` and a path, or `package://PACKAGE/...`. A package is searched for in the given
+``package_dirs``, in the folders above the URDF, in those of the environment variables ROS_PACKAGE_PATH and AMENT_PREFIX_PATH, and
+in their subfolders of that name. Where a part of a package was copied, what follows PACKAGE is searched for below those folders
+above the URDF that it names. example-robot-data is found where it is installed.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from io import BytesIO
 from pathlib import Path
@@ -31,21 +31,26 @@ class MeshMissing(LookupError):
     """A mesh file that is not there, or that cannot be read; the message names it."""
 
 
-def find_mesh(name: str, folder: Path | None) -> Path:
-    """The file behind a name in a URDF of this folder. Raises MeshMissing."""
-    for path in _candidates(name, folder):
+def find_mesh(name: str, folder: Path | None, package_dirs: Sequence[str] = ()) -> Path:
+    """The file behind a name in a URDF of this folder. package_dirs: searched first for packages. Raises MeshMissing."""
+    for path in _candidates(name, folder, package_dirs):
         if path.is_file():
             return path
-    hint = ": set ROS_PACKAGE_PATH to the folder that holds the package" if name.startswith(PACKAGE) else ""
+    hint = ""
+    if name.startswith(PACKAGE):
+        package = name.removeprefix(PACKAGE).partition("/")[0]
+        hint = (
+            f": give the folder that holds {package!r} as package_dirs, or in the environment variable ROS_PACKAGE_PATH"
+        )
     if name.startswith(f"{PACKAGE}{ERD_PACKAGE}/") and example_robots_folder() is None:
         hint = f": pip install {ERD_PACKAGE}"
     raise MeshMissing(f"the mesh {name} was not found{hint}")
 
 
-def _candidates(name: str, folder: Path | None) -> Iterator[Path]:
+def _candidates(name: str, folder: Path | None, package_dirs: Sequence[str]) -> Iterator[Path]:
     if name.startswith(PACKAGE):
         package, _, rest = unquote(name.removeprefix(PACKAGE)).partition("/")
-        for place in _package_places(folder):
+        for place in (*map(Path, package_dirs), *_package_places(folder)):
             yield place / package / rest
             if place.name == package:
                 yield place / rest

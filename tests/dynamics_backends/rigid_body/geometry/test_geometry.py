@@ -7,11 +7,14 @@ import pytest
 
 from dynamics_backends.rigid_body.geometry.covers.capsule_fit import distances_to_segment, fit_capsule
 from dynamics_backends.rigid_body.geometry.covers.cover_cache import kept_capsules, kept_covers
+from dynamics_backends.rigid_body.geometry.links.link_shapes import link_shapes
 from dynamics_backends.rigid_body.geometry.links.urdf_shapes import urdf_shapes
 from dynamics_backends.rigid_body.geometry.meshes import meshes
 from dynamics_backends.rigid_body.geometry.meshes.mesh_cache import simplified_mesh
 from dynamics_backends.rigid_body.geometry.meshes.meshes import MeshMissing, find_mesh, load_mesh, simplified, welded
 from dynamics_backends.rigid_body.geometry.shapes import Box, Capsule, Cylinder, PlacedShape, Sphere
+from dynamics_backends.rigid_body.model.model_builder import lock_joints
+from dynamics_backends.rigid_body.urdf.loader import load_urdf
 from dynamics_backends.rigid_body.urdf.xml_source import URDFError
 
 SHAPES = {
@@ -179,8 +182,28 @@ def test_files_that_are_no_meshes(tmp_path):
     (tmp_path / "a.stl").write_text("not a mesh")
     with pytest.raises(MeshMissing, match="a.stl"):
         load_mesh(tmp_path / "a.stl")
-    with pytest.raises(MeshMissing, match="ROS_PACKAGE_PATH"):
+    with pytest.raises(MeshMissing, match="folder that holds 'nobody' as package_dirs, or in .* ROS_PACKAGE_PATH"):
         find_mesh("package://nobody/a.stl", tmp_path)
+
+
+def test_packages_of_meshes_are_found_in_the_folders_given_to_the_loader(tmp_path, monkeypatch):
+    pytest.importorskip("trimesh")
+    mesh = '<visual><geometry><mesh filename="package://arm_description/a.obj"/></geometry></visual>'
+    urdf = tmp_path / "here" / "arm.urdf"
+    package = tmp_path / "elsewhere" / "arm_description"
+    for folder in (urdf.parent, package):
+        folder.mkdir(parents=True)
+    urdf.write_text(f'<robot name="arm"><link name="base">{mesh}</link></robot>')
+    (package / "a.obj").write_text(TETRAHEDRON)
+    bare, given = load_urdf(urdf), lock_joints(load_urdf(urdf, package_dirs=package.parent), ())
+    assert given.digest == bare.digest and given.package_dirs == (str(package.parent),)
+    (found,) = link_shapes(given.source, package_dirs=given.package_dirs).placed
+    assert len(found.shape.faces) == 4
+    assert "arm_description" in link_shapes(bare.source).missing[0]
+    monkeypatch.setenv("ROS_PACKAGE_PATH", str(package.parent))
+    assert not link_shapes(bare.source).missing
+    with pytest.raises(ValueError, match="package_dirs: there is no folder '.*nowhere'"):
+        load_urdf(urdf, package_dirs=[tmp_path / "nowhere"])
 
 
 def test_a_part_of_a_package_that_was_copied_keeps_its_meshes(tmp_path):

@@ -1,6 +1,7 @@
 """The model, its builder, the turning of axes, locking of joints, couplings and fingerprints."""
 
 import pickle
+import re
 import subprocess
 import sys
 
@@ -16,6 +17,7 @@ from dynamics_backends.rigid_body.model.mass_properties import MassProperties, c
 from dynamics_backends.rigid_body.model.model import JOINT_TYPES, Frame, Model, UnknownName
 from dynamics_backends.rigid_body.model.model_builder import ModelBuilder, lock_joints
 from dynamics_backends.rigid_body.model.sample_models import chain, random_tree
+from dynamics_backends.rigid_body.robots import load_robot
 from dynamics_backends.rigid_body.spatial.rotations import rpy_matrix, snap_rotation, turn_to_z
 
 EXACT_AXES = [sign * axis for axis in np.eye(3) for sign in (1.0, -1.0)]
@@ -223,6 +225,33 @@ def test_locked_joints_keep_all_frames_and_the_total_inertia(kind):
     fixed_to_world = model.total_mass - locked.total_mass
     assert fixed_to_world >= model.mass[0] - 1e-12  # body 0 belongs to the world now
     assert [f.kind for f in locked.frames] == [f.kind for f in model.frames]
+
+
+def test_joints_are_locked_by_patterns():
+    model = load_robot("iiwa7")
+    locked = lock_joints(model, {"iiwa_joint_[567]": 0.2, "iiwa_joint_7": 0.5})  # a name counts before a pattern
+    by_names = lock_joints(model, {"iiwa_joint_5": 0.2, "iiwa_joint_6": 0.2, "iiwa_joint_7": 0.5})
+    assert locked.joint_names == by_names.joint_names == model.joint_names[:4]
+    for a, b in zip(locked.frames, by_names.frames, strict=True):
+        assert a.name == b.name and np.array_equal(a.p, b.p) and np.array_equal(a.R, b.R)
+
+
+def test_a_pattern_does_not_lock_a_floating_base():
+    assert lock_joints(load_robot("hyq"), "*").joint_names == ("root_joint",)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "near"),
+    [
+        ("iiwa_jont_[67]", "did you mean 'iiwa_joint_"),
+        ("*jont*", "did you mean 'iiwa_joint_"),
+        ("*finger*", "Available"),
+    ],
+)
+def test_a_pattern_that_matches_no_joint_is_refused(pattern, near):
+    with pytest.raises(UnknownName, match=re.escape(f"no joint matches the pattern {pattern!r}")) as caught:
+        lock_joints(load_robot("iiwa7"), [pattern])
+    assert near in str(caught.value)
 
 
 def test_locking_moves_the_mass_to_the_parent():

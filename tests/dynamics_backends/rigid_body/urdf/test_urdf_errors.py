@@ -57,8 +57,9 @@ CASES = {
     "another root": ("<sdf/>", "line 1, <sdf>: the root element of a URDF is <robot>"),
     "xacro": (
         '<robot xmlns:xacro="http://www.ros.org/wiki/xacro">\n<xacro:include filename="a"/></robot>',
-        "line 2.*this is a xacro file: expand it first",
+        r"line 2.*this is a xacro file: run `xacro robot.urdf > robot_expanded.urdf` and load the file",
     ),
+    "xacro expression": (arm(inside='<origin xyz="0 0 ${length}"/>'), "<origin>: this is a xacro file: run `xacro "),
     "no link": ("<robot/>", "the robot has no <link>"),
     # names and types
     "nameless link": (robot("<link/>"), "line 2, <link>: the attribute 'name' is missing or empty: add it"),
