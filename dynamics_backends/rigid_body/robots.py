@@ -92,7 +92,7 @@ def load_robot(name: str | os.PathLike, **options: Any) -> Model:
 
 
 def is_path(robot: str | os.PathLike) -> bool:
-    """Whether the name of a robot is a path: it ends in .urdf, .xml, .mjcf or .xacro, or holds a separator without the prefix "erd:"."""
+    """True for a path: a name that ends in .urdf, .xml, .mjcf or .xacro, or holds a separator without the prefix "erd:"."""
     if not isinstance(robot, str):
         return True
     return robot.endswith(FILES) or ("/" in robot and not robot.startswith(ERD_PREFIX))

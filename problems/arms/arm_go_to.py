@@ -21,7 +21,6 @@ from dynamics_backends.protocol import Array
 from dynamics_backends.rigid_body.geometry.covers.robot_cover import RobotCover
 from dynamics_backends.rigid_body.model.joint_properties import PROPERTIES, with_joint_properties
 from dynamics_backends.rigid_body.model.model import Model
-from dynamics_backends.rigid_body.spatial.rotations import rpy_matrix
 from dynamics_backends.systems.bodies.free_body import FreeBody
 from problems.arms.arm import Arm, Configuration, holding_forces
 from problems.arms.arm_guess import (
@@ -43,6 +42,7 @@ from problems.arms.arm_limits import (
     torque_bounds,
 )
 from problems.arms.go_to_account import Account
+from problems.arms.goal_orientation import Orientation, goal_orientation, order_doubts, orientation_check
 from problems.arms.obstacle import Obstacle, Point, places
 from problems.arms.obstacle_report import nearness, nearness_of_bodies
 from problems.arms.scenes.scene_robot import scene_robot
@@ -106,7 +106,8 @@ class Settings(Sampling):
     N/m], likewise. spring_reference: where these springs are at rest [rad, m], likewise. friction_velocity [rad/s, m/s]: the
     velocity over which dry friction is smoothed, c tanh(v / friction_velocity); without it there is none.
     q0: all joints [rad, m], or numbers by joint, the others zero. goal_q: the goal in joint space, as q0; or goal_position.
-    goal_position: the goal [m] of ``frame``, in the world. goal_rotation: its roll, pitch, yaw [rad] in the world, if wanted.
+    goal_position: the goal [m] of ``frame``, in the world. goal_rotation: its orientation there, if wanted: three numbers are roll,
+    pitch, yaw [rad], four a unit quaternion x, y, z, w, three rows of three a rotation matrix, "q0" the orientation at the start.
     frame: what shall be at the goal, a link or joint of the robot. joint_limit_margin: by which soft limits are narrowed [rad, m].
     weights: of the cost.
     torque_limits: bound the controls by the effort limits of the model: true (an error where the model has none), false, or left
@@ -139,7 +140,7 @@ class Settings(Sampling):
     q0: Configuration = "zero"
     goal_q: Configuration | None = None
     goal_position: Point | None = None
-    goal_rotation: Point | None = None
+    goal_rotation: Orientation | None = None
     frame: str | None = None
     torque_limits: bool | None = None
     position_limits: bool | None = None
@@ -156,15 +157,16 @@ class Settings(Sampling):
     def checks(self) -> Checks:
         by_joints, by_frame = self.goal_q is not None, self.goal_position is not None
         one_goal = by_joints != by_frame
-        goals = {"goal_position": self.goal_position, "goal_rotation": self.goal_rotation}
-        wild = {k: (False, "finite numbers") for k, v in goals.items() if v is not None and not np.isfinite(v).all()}
+        wild = {}
+        if self.goal_position is not None and not np.isfinite(self.goal_position).all():
+            wild["goal_position"] = (False, "finite numbers")
         return super().checks() | {
             "goal_q": (one_goal, "either goal_q or goal_position, not both and not neither"),
             "goal_position": (
                 not by_frame or self.frame is not None,
                 "the key frame beside it, the link or joint that shall be there",
             ),
-            "goal_rotation": (self.goal_rotation is None or by_frame, "goal_position beside it"),
+            "goal_rotation": orientation_check(self.goal_rotation, by_frame),
             "guess": (by_joints or self.guess not in ("interpolated", "around"), "goal_q beside it, or another guess"),
             "joint_limit_margin": not_negative(self.joint_limit_margin),
             "friction_velocity": (
@@ -213,10 +215,13 @@ def build(settings: Settings, backend: BackendFactory) -> Task:
         **torque_bounds(model, s.torque_limits),
     )
     spheres = [Sphere.of(arm, o) for o in s.obstacles.values()]
-    at_goal = None if s.goal_position is None else goal_configurations(arm, s.goal_position, s.goal_rotation, spheres)
+    rotation = goal_orientation(arm, s.goal_rotation)
+    at_goal = None if s.goal_position is None else goal_configurations(arm, s.goal_position, rotation, spheres)
     guess, *others = guesses_of(ocp, arm, s.guess, at_goal, spheres)
     doubts: tuple[str, ...] = (
-        () if s.goal_position is None else reach_doubts(arm, s.goal_position, s.goal_rotation, at_goal)
+        ()
+        if s.goal_position is None
+        else (*reach_doubts(arm, s.goal_position, rotation, at_goal), *_order_doubts(arm, s, at_goal))
     )
     if arm.x_goal is not None:
         doubts = tuple(_inside_at_goal(arm, s, arm.x_goal[: model.nq]))
@@ -226,7 +231,7 @@ def build(settings: Settings, backend: BackendFactory) -> Task:
     account = Account(
         arm,
         s.goal_position,
-        s.goal_rotation,
+        rotation,
         at_goal,
         doubts,
         held=s.terminal == "constraint",
@@ -250,6 +255,17 @@ def build(settings: Settings, backend: BackendFactory) -> Task:
         resolved=limits,
         removed_by=_removed_by(s),
     )
+
+
+def _order_doubts(arm: Arm, s: Settings, at_goal: to.Reached | None) -> tuple[str, ...]:
+    """A sentence about a quaternion that seems to be in another order."""
+
+    def reaches(rotation: Array) -> bool:
+        assert s.goal_position is not None  # see build
+        found = goal_configurations(arm, s.goal_position, rotation, ())
+        return found is not None and bool(found.reached)
+
+    return order_doubts(arm, s.goal_rotation, reaches, missed=at_goal is not None and not at_goal.reached)
 
 
 def _kept_away(arm: Arm, s: Settings) -> tuple[RobotCover | None, list[to.CostTerm], list[to.Constraint]]:
@@ -324,7 +340,7 @@ def _goal_term(arm: Arm, s: Settings, weight: float, rotation_weight: float) -> 
         arm.manifold,
         arm.frame,
         s.goal_position,
-        rpy_matrix(s.goal_rotation),
+        goal_orientation(arm, s.goal_rotation),
         [weight] * 3 + [rotation_weight] * 3,
         "goal",
     )

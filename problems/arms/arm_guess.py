@@ -17,7 +17,6 @@ import trajopt as to
 from dynamics_backends.protocol import Array
 from dynamics_backends.rigid_body.batched import mass_matrix
 from dynamics_backends.rigid_body.model.model import Model
-from dynamics_backends.rigid_body.spatial.rotations import rpy_matrix
 from dynamics_backends.systems.bodies.free_body import FreeBody
 from problems.arms.arm import Arm, holding_forces
 from problems.arms.obstacle import Obstacle, Point, around_sphere, places
@@ -51,18 +50,19 @@ class Sphere(NamedTuple):
 
 
 def goal_configurations(
-    arm: Arm, position: Point, rotation: Point | None, spheres: Sequence[Sphere], limits: bool = True
+    arm: Arm, position: Point, rotation: Array | None, spheres: Sequence[Sphere], limits: bool = True
 ) -> Reached | None:
-    """Inverse kinematics of a goal; None for robots whose configuration is no vector."""
+    """Inverse kinematics of a goal, rotation (3, 3); None for robots whose configuration is no vector."""
     if arm.model.nq != arm.model.nv or arm.model.frames[arm.model.frame_id(arm.frame)].body < 0:
         return None
 
     def clearance(qs: Array) -> Array:
         return np.min([sphere.clearance(arm.model, qs) for sphere in spheres], axis=0)
 
-    R = None if rotation is None else rpy_matrix(rotation)
     clear = clearance if spheres else None
-    return inverse_kinematics(arm.model, arm.frame, np.array(position), R, q0=arm.q0, clearance=clear, limits=limits)
+    return inverse_kinematics(
+        arm.model, arm.frame, np.array(position), rotation, q0=arm.q0, clearance=clear, limits=limits
+    )
 
 
 def guesses_of(
@@ -132,12 +132,12 @@ def _bent(arm: Arm, xs: Array, spheres: Sequence[Sphere]) -> Array:
 # -- what validation tells ------------------------------------------------------------------------------------
 
 
-def reach_doubts(arm: Arm, position: Point, rotation: Point | None, reached: Reached | None) -> tuple[str, ...]:
+def reach_doubts(arm: Arm, position: Point, rotation: Array | None, reached: Reached | None) -> tuple[str, ...]:
     """Sentences about a goal out of reach, beyond limits, in an obstacle, or close to a singularity."""
     if reached is None:
         return ()
     if not reached.reached:
-        goal = FrameGoal(arm.frame, np.array(position), None if rotation is None else rpy_matrix(rotation))
+        goal = FrameGoal(arm.frame, np.array(position), rotation)
         return tuple(reach_warnings(arm.model, goal, np.asarray(arm.q0), reached))
     doubts = []
     if not reached.clear:

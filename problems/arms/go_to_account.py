@@ -14,7 +14,7 @@ import numpy as np
 
 from dynamics_backends.protocol import Array
 from dynamics_backends.rigid_body.batched import frame_placement
-from dynamics_backends.rigid_body.spatial.rotations import rpy_matrix
+from dynamics_backends.rigid_body.spatial.rotations import rotation_angle
 from problems.arms.arm import Arm
 from problems.arms.arm_guess import fastest
 from problems.arms.obstacle import Point
@@ -28,14 +28,14 @@ OTHER_WAYS = "look for another optimum by --starts 6, raise weights.terminal_goa
 class Account:
     """The account of a go-to.
 
-    position, rotation: of the frame's goal, the latter as roll, pitch, yaw; None for a goal in joint space. reached: the
+    position, rotation (3, 3): of the frame's goal; None for a goal in joint space. reached: the
     configurations there, None where they are not known. doubts: why it cannot be reached. held: whether the goal is a
     constraint. lasts: the duration [s], None where it is chosen. limited: whether limits of velocities hold.
     """
 
     arm: Arm
     position: Point | None
-    rotation: Point | None = None
+    rotation: Array | None = None
     reached: Reached | None = None
     doubts: Sequence[str] = ()
     held: bool = False
@@ -122,5 +122,4 @@ class Account:
         distance = float(np.linalg.norm(position - np.array(self.position)))
         if self.rotation is None:
             return distance, 0.0
-        cosine = 0.5 * (np.trace(rpy_matrix(self.rotation).T @ rotation) - 1.0)
-        return distance, float(np.arccos(np.clip(cosine, -1.0, 1.0)))
+        return distance, rotation_angle(self.rotation, rotation)

@@ -39,7 +39,7 @@ TRAJOPT_MAY_IMPORT = tuple(
         "rigid_body.batched",
         "rigid_body.geometry",
         "rigid_body.mjcf.source",
-        "rigid_body.model.arrays",
+        "rigid_body.spatial.rotations",
         "rigid_body.model.model",
         "rigid_body.model.model_data",
         "rigid_body.mjcf.mujoco_states",

@@ -29,8 +29,8 @@ import numpy as np
 from dynamics_backends.protocol import Array
 from dynamics_backends.registry import kinematics_of
 from dynamics_backends.rigid_body.algorithms.kinematics import rotation_log
-from dynamics_backends.rigid_body.model.arrays import check_rotations
 from dynamics_backends.rigid_body.model.model import Model
+from dynamics_backends.rigid_body.spatial.rotations import rotation_matrix
 
 STARTS = 16
 """q0 and random ones."""
@@ -122,7 +122,8 @@ def inverse_kinematics(
 ) -> Reached:
     """Configurations at which a frame is at a goal: one, or a batch of N.
 
-    position: (3,) or (N, 3) [m] in the world, rotation: (3, 3) or (N, 3, 3), world from frame; either alone, or both.
+    position: (3,) or (N, 3) [m] in the world, rotation: world from frame, in a form of :func:`~trajopt.rotation_matrix`, (3, 3) or
+    (N, 3, 3); either alone, or both.
     free_axis: (3,) in the frame, about which rotation does not matter. q0: (nq,) or (N, nq), what to stay near to, default the
     neutral configuration. clearance: ranks solutions that touch an obstacle behind those that do not. limits: whether joints
     keep theirs.
@@ -162,14 +163,11 @@ def _goals(position: Array | None, rotation: Array | None, axis: Array | None) -
     if position is None and rotation is None:
         raise ValueError("inverse kinematics needs a goal: position, rotation, or both")
     p = None if position is None else np.asarray(position, dtype=float)
-    R = None if rotation is None else np.asarray(rotation, dtype=float)
-    for value, shape, what in ((p, (3,), "position"), (R, (3, 3), "rotation")):
-        if value is not None and (value.shape[-len(shape) :] != shape or value.ndim > len(shape) + 1):
-            raise ValueError(f"{what} has shape {value.shape}; expected {shape} or (N, {', '.join(map(str, shape))})")
-        if value is not None and not np.isfinite(value).all():
-            raise ValueError(f"{what} holds NaN or infinity")
-    if R is not None:
-        check_rotations("rotation", R)
+    R = None if rotation is None else rotation_matrix(rotation, "rotation")
+    if p is not None and (p.shape[-1:] != (3,) or p.ndim > 2):
+        raise ValueError(f"position has shape {p.shape}; expected (3,) or (N, 3)")
+    if p is not None and not np.isfinite(p).all():
+        raise ValueError("position holds NaN or infinity")
     single = (p is None or p.ndim == 1) and (R is None or R.ndim == 2)
     batches = {len(a) for a, ndim in ((p, 1), (R, 2)) if a is not None and a.ndim > ndim} or {1}
     if len(batches) > 1 or 0 in batches:

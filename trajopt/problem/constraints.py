@@ -22,7 +22,14 @@ from dynamics_backends.manifold import Manifold
 from dynamics_backends.protocol import Array, FunctionMap, HasPartials, Map
 from trajopt.problem import residuals
 from trajopt.problem.residuals import LinkPoint, Path
-from trajopt.problem.terms import CostTerm, Residual, Values, arrays_of, changed_parameters, last_axis
+from trajopt.problem.terms import (
+    CostTerm,
+    Residual,
+    Values,
+    changed_parameters,
+    finite_parameters,
+    last_axis,
+)
 
 UNBOUNDED = 1e20
 """Stands for an infinite bound where a number has to be finite; IPOPT takes bounds beyond 1e19 for none (nlp_upper_bound_inf)."""
@@ -70,6 +77,18 @@ class Constraint:
         values = {key: np.atleast_1d(np.array(value, dtype=float)) for key, value in self.parameters.items()}
         object.__setattr__(self, "parameters", values)
 
+    def __repr__(self) -> str:
+        return f"Constraint({self.name!r}: {self.residual.n_out} rows, {self.kind})"
+
+    @property
+    def kind(self) -> str:
+        """The kind of its rows: "equality", "inequality", or both."""
+        lower, upper = np.broadcast_arrays(self.lower, self.upper)
+        equal = (lower == upper).reshape(-1, lower.shape[-1])
+        if equal.all():
+            return "equality"
+        return "equality and inequality" if equal.any() else "inequality"
+
     def updated(self, *, lower: Values | None = None, upper: Values | None = None, **parameters: Values) -> Constraint:
         """This constraint with other bounds or other values of some parameters.
 
@@ -107,9 +126,13 @@ def residual_constraint(
     output_names: tuple[str, ...] | None = None,
     control_names: tuple[str, ...] | None = None,
 ) -> Constraint:
-    """A user's own residual between bounds, written as :func:`trajopt.problem.terms.residual_cost` says."""
+    """A user's own residual between bounds, written as :func:`trajopt.problem.terms.residual_cost` says.
+
+    Raises ValueError for a bound that is NaN, and for a parameter that is not finite.
+    """
     residual = FunctionMap(function, manifold, nu, n_out, output_names=output_names, control_names=control_names)
-    return Constraint(name, residual, np.asarray(lower), np.asarray(upper), arrays_of(parameters or {}))
+    values = finite_parameters(f"constraint {name!r}", parameters or {})
+    return _without_nan(Constraint(name, residual, np.asarray(lower), np.asarray(upper), values))
 
 
 def bounded(term: CostTerm, lower: Values = 0.0, upper: Values = 0.0, name: str | None = None) -> Constraint:
@@ -121,7 +144,19 @@ def bounded(term: CostTerm, lower: Values = 0.0, upper: Values = 0.0, name: str 
     >>> to.bounded(to.state_cost(to.Manifold.vector(2), [1.0, 0.0]), name="goal").upper
     array([0., 0.])
     """
-    return Constraint(name or term.name, term.residual, np.asarray(lower), np.asarray(upper), term.parameters)
+    made = Constraint(name or term.name, term.residual, np.asarray(lower), np.asarray(upper), term.parameters)
+    return _without_nan(made)
+
+
+def _without_nan(constraint: Constraint) -> Constraint:
+    """The constraint. Raises ValueError where one of its bounds is NaN."""
+    for key, bound in (("lower", constraint.lower), ("upper", constraint.upper)):
+        if np.isnan(bound).any():
+            component = constraint.residual.output_names[int(np.argwhere(np.isnan(bound))[0][-1])]
+            raise ValueError(
+                f"constraint {constraint.name!r}: {key} is NaN for {component}; infinity stands for no bound"
+            )
+    return constraint
 
 
 def softened(constraint: Constraint, weight: Values, width: float = 0.01, name: str | None = None) -> CostTerm:

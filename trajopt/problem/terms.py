@@ -22,7 +22,7 @@ import numpy as np
 from dynamics_backends.manifold import Manifold
 from dynamics_backends.protocol import Array, FunctionMap, Map
 from dynamics_backends.rigid_body.algorithms import kinematics
-from dynamics_backends.rigid_body.model.arrays import check_rotations
+from dynamics_backends.rigid_body.spatial.rotations import rotation_matrix
 from dynamics_backends.scalar import Rows, Scalar
 from trajopt.problem import residuals
 
@@ -62,6 +62,11 @@ class CostTerm:
         values = {key: np.atleast_1d(np.array(value, dtype=float)) for key, value in self.parameters.items()}
         object.__setattr__(self, "parameters", values)
 
+    def __repr__(self) -> str:
+        low, high = self.weight.min(initial=np.inf), self.weight.max(initial=0.0)
+        weight = f"{high:g}" if low == high else f"{low:g} to {high:g}"
+        return f"CostTerm({self.name!r}: {self.residual.n_out} residuals, weight {weight})"
+
     def updated(self, *, weight: Values | None = None, **parameters: Values) -> CostTerm:
         """This term with another weight or other values of some parameters.
 
@@ -89,6 +94,7 @@ def residual_cost(
 
     It returns rows or a list of ``n_out`` scalars and uses arithmetic, indexing and :mod:`dynamics_backends.scalar`.
     nu: the number of controls that it reads, the problem's; with nu = 0 (needed for a terminal term) ``u`` is empty.
+    Raises ValueError for a parameter (a goal, a reference) that is not finite.
 
     >>> import numpy as np, trajopt as to
     >>> plane = to.Manifold.vector(2)
@@ -101,7 +107,7 @@ def residual_cost(
     array([2.])
     """
     residual = FunctionMap(function, manifold, nu, n_out, output_names=output_names, control_names=control_names)
-    return CostTerm(name, residual, np.asarray(weight), arrays_of(parameters or {}))
+    return CostTerm(name, residual, np.asarray(weight), finite_parameters(f"term {name!r}", parameters or {}))
 
 
 def state_cost(manifold: Manifold, reference: Values, weight: Values = 1.0, name: str = "state") -> CostTerm:
@@ -186,18 +192,17 @@ def frame_placement_cost(
 ) -> CostTerm:
     """r = (R_goal' (p - p_goal), log(R_goal' R)), coordinates of the goal frame, (6,) [m, rad].
 
-    position: (3,) or (N, 3), WORLD. rotation: world from goal frame, (3, 3) or (N, 3, 3); it is stored as the parameter
-    ``rotation`` (9,), row by row. The residual is smooth while the angle to the goal stays below pi.
+    position: (3,) or (N, 3), WORLD. rotation: world from goal frame, a matrix (3, 3), a quaternion x, y, z, w (4,) or roll, pitch,
+    yaw (3,) [rad], each with N in front for one per knot, see :func:`~trajopt.rotation_matrix`; as at a configuration q0 it is
+    ``to.frame_placement(model, q0, frame)[0]``. It is stored as the parameter ``rotation`` (9,), row by row. The residual is smooth
+    while the angle to the goal stays below pi.
     log6: r = log(M_goal^-1 M) on SE(3) instead, whose linear part is that of the screw motion from the goal to the frame
-    (Crocoddyl's ResidualModelFramePlacement). Raises UnknownName if the model has no such frame, ValueError for what is no
-    rotation.
+    (Crocoddyl's ResidualModelFramePlacement). Raises UnknownName if the model has no such frame, ValueError for an invalid rotation
+    or a position that is not finite.
     """
 
     frame_id = model.frame_id(frame)
-    rotation = np.asarray(rotation, dtype=float)
-    if rotation.shape[-2:] != (3, 3):
-        raise ValueError(f"rotation of the goal of {frame!r} has shape {rotation.shape}; expected (3, 3) or (N, 3, 3)")
-    check_rotations(f"the goal of {frame!r}", rotation)
+    rotation = rotation_matrix(rotation, f"the rotation of the goal of {frame!r}")
 
     values = {
         "position": last_axis(position, 3, "position", frame),
@@ -214,23 +219,22 @@ def frame_axis_cost(
     manifold: Manifold,
     frame: str,
     position: Values,
-    rotation: Array,
-    axis: Array,
+    rotation: Values,
+    axis: Values,
     weight: Values = 1.0,
     name: str | None = None,
 ) -> CostTerm:
     """r = (p - p_goal, R axis across R_goal axis), (5,) [m, 1]: a placement, but for the rotation about an axis of the frame.
 
-    position: (3,) or (N, 3), WORLD. rotation: world from goal frame, (3, 3). axis: (3,) in the frame; one that points the opposite
-    way at the goal has the residual zero too. Raises UnknownName if the model has no such frame, ValueError for an axis without
-    direction, and for what is no rotation.
+    position: (3,) or (N, 3), WORLD. rotation: world from goal frame, as in :func:`frame_placement_cost`, the same at all knots.
+    axis: (3,) in the frame; one that points the opposite way at the goal has the residual zero too. Raises UnknownName if the model
+    has no such frame, ValueError for an axis without direction, and for an invalid rotation.
     """
-    axis, rotation = np.asarray(axis, dtype=float), np.asarray(rotation, dtype=float)
-    if axis.shape != (3,) or not np.linalg.norm(axis) > 0.0 or rotation.shape != (3, 3):
+    axis, rotation = np.asarray(axis, dtype=float), rotation_matrix(rotation, f"the rotation of the goal of {frame!r}")
+    if axis.shape != (3,) or not 0.0 < np.linalg.norm(axis) < np.inf or rotation.shape != (3, 3):
         raise ValueError(
-            f"axis = {axis.tolist()}; expected a direction (3,) in the frame {frame!r}, and a rotation (3, 3)"
+            f"axis = {axis.tolist()}; expected a direction (3,) in the frame {frame!r}, and one rotation (3, 3)"
         )
-    check_rotations(f"the goal of {frame!r}", rotation)
     axis = axis / np.linalg.norm(axis)
     along = rotation @ axis
     across = np.linalg.svd(along[None])[2][1:]
@@ -304,6 +308,18 @@ def joint_limit_cost(
 def arrays_of(values: Mapping[str, Values]) -> dict[str, Array]:
     """Parameters by name as arrays of floats."""
     return {key: np.asarray(value, dtype=float) for key, value in values.items()}
+
+
+def finite_parameters(where: str, parameters: Mapping[str, Values]) -> dict[str, Array]:
+    """Parameters as arrays (n,) or (N, n). Raises ValueError for NaN or infinity, naming ``where``."""
+    values = {key: np.atleast_1d(value) for key, value in arrays_of(parameters).items()}
+    for key, value in values.items():
+        wrong = ~np.isfinite(value)
+        if wrong.any():
+            place = tuple(int(i) for i in np.argwhere(wrong)[0])
+            at = f"entry {place[-1]}" + (f" of knot {place[0]}" if len(place) > 1 else "")
+            raise ValueError(f"{where}: parameter {key!r} is {value[place]} at {at}: give finite numbers")
+    return values
 
 
 def changed_parameters(where: str, known: Mapping[str, Array], given: Mapping[str, Values]) -> dict[str, Array]:

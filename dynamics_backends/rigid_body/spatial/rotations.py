@@ -8,6 +8,12 @@ from __future__ import annotations
 
 import numpy as np
 
+ROUNDED = 1e-3
+"""Deviation from unit length that is taken for rounding of an orientation's numbers."""
+EXACT = 1e-12
+"""Deviation from orthonormal columns below which a matrix is used as it is."""
+GIMBAL_LOCK = 1e-9
+"""Cosine of the pitch below which roll and yaw turn about the same axis."""
 SNAP_TOLERANCE = 1e-4  # a rounded pi/2 = 1.5708 is off by 3.7e-6, 1.571 by 2.0e-4
 
 # Signed permutations T with T axis = +z, for the six axes along a coordinate axis. Entries are exact.
@@ -33,6 +39,89 @@ def rpy_matrix(rpy) -> np.ndarray:
         [-sp, cp * sr, cp * cr],
     ]
     return np.array(rows)
+
+
+def rpy_angles(R: np.ndarray) -> np.ndarray:
+    """Return roll, pitch, yaw (..., 3) [rad] of rotations (..., 3, 3), the inverse of :func:`rpy_matrix`; pitch in [-pi/2, pi/2].
+
+    Where the pitch is +-pi/2 only the sum or difference of roll and yaw is defined; the roll is 0 there.
+    """
+    R = np.asarray(R, dtype=float)
+    cosine = np.hypot(R[..., 0, 0], R[..., 1, 0])
+    singular = cosine < GIMBAL_LOCK
+    roll = np.where(singular, 0.0, np.arctan2(R[..., 2, 1], R[..., 2, 2]))
+    pitch = np.arctan2(-R[..., 2, 0], cosine)
+    yaw = np.where(singular, np.arctan2(-R[..., 0, 1], R[..., 1, 1]), np.arctan2(R[..., 1, 0], R[..., 0, 0]))
+    return np.stack([roll, pitch, yaw], axis=-1)
+
+
+def rotation_matrix(orientation, what: str = "the orientation") -> np.ndarray:
+    """Return the rotation matrix of an orientation, given in one of three forms.
+
+    | shape | form |
+    |---|---|
+    | (3,), or (N, 3) | roll, pitch, yaw [rad], Rz(yaw) Ry(pitch) Rx(roll), as in a URDF |
+    | (4,), or (N, 4) | a unit quaternion, in the order x, y, z, w |
+    | (3, 3), or (N, 3, 3) | a rotation matrix |
+
+    An array (3, 3) is a matrix. Rounded numbers are made exact: a quaternion is normalized, a matrix replaced by the nearest
+    rotation. Raises ValueError, which names ``what``, for another shape, NaN, a quaternion whose norm or a matrix whose columns are
+    farther than 1e-3 from unit length, and angles beyond 2 pi.
+
+    >>> rotation_matrix([0.0, 0.0, np.sqrt(0.5), np.sqrt(0.5)]).round(12) + 0.0
+    array([[ 0., -1.,  0.],
+           [ 1.,  0.,  0.],
+           [ 0.,  0.,  1.]])
+    """
+    given = np.asarray(orientation, dtype=float)
+    if not np.isfinite(given).all():
+        raise ValueError(f"{what} is {given.tolist()}: give finite numbers")
+    if given.shape[-2:] == (3, 3):
+        return _nearest_rotations(given, what)
+    if given.ndim in (1, 2) and given.shape[-1] == 4:
+        return _quaternion_matrices(given, what)
+    if given.ndim in (1, 2) and given.shape[-1] == 3:
+        if np.abs(given).max() > 2.0 * np.pi + ROUNDED:
+            raise ValueError(f"{what} is {given.tolist()}: roll, pitch, yaw are in radians, within +-2 pi (degrees?)")
+        return np.array([rpy_matrix(angles) for angles in given]) if given.ndim == 2 else rpy_matrix(given)
+    raise ValueError(
+        f"{what} has shape {given.shape}; expected roll, pitch, yaw (3,), a quaternion x, y, z, w (4,), or a rotation"
+        " matrix (3, 3)"
+    )
+
+
+def _nearest_rotations(R: np.ndarray, what: str) -> np.ndarray:
+    error = np.abs(np.swapaxes(R, -1, -2) @ R - np.eye(3)).max()
+    if error > ROUNDED or np.any(np.linalg.det(R) < 0.0):
+        mirrored = ", and it mirrors (determinant -1)" if error <= ROUNDED else ""
+        raise ValueError(f"{what} is not a rotation (R'R - 1 reaches {error:.1e}{mirrored}): orthonormalize it")
+    if error <= EXACT:
+        return R.copy()
+    U, _, Vt = np.linalg.svd(R)
+    return U @ Vt
+
+
+def _quaternion_matrices(quaternion: np.ndarray, what: str) -> np.ndarray:
+    norm = np.linalg.norm(quaternion, axis=-1, keepdims=True)
+    worst = norm.ravel()[np.argmax(np.abs(norm - 1.0))]
+    if abs(worst - 1.0) > ROUNDED:
+        raise ValueError(
+            f"{what} is {quaternion.tolist()}: a quaternion x, y, z, w of norm {worst:.4g}; divide it by its norm"
+        )
+    x, y, z, w = np.moveaxis(quaternion / norm, -1, 0)
+    rows = [
+        [1.0 - 2.0 * (y * y + z * z), 2.0 * (x * y - z * w), 2.0 * (x * z + y * w)],
+        [2.0 * (x * y + z * w), 1.0 - 2.0 * (x * x + z * z), 2.0 * (y * z - x * w)],
+        [2.0 * (x * z - y * w), 2.0 * (y * z + x * w), 1.0 - 2.0 * (x * x + y * y)],
+    ]
+    return np.moveaxis(np.array(rows), (0, 1), (-2, -1))
+
+
+def rotation_angle(a: np.ndarray, b: np.ndarray) -> float:
+    """Return the angle [rad] between two rotations (3, 3)."""
+    relative = a.T @ b
+    skew = [relative[2, 1] - relative[1, 2], relative[0, 2] - relative[2, 0], relative[1, 0] - relative[0, 1]]
+    return float(np.arctan2(np.linalg.norm(skew), np.trace(relative) - 1.0))
 
 
 def z_rotation(angle: float) -> np.ndarray:

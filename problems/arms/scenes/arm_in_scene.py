@@ -19,9 +19,9 @@ import trajopt as to
 from dynamics_backends.protocol import Array
 from dynamics_backends.rigid_body.geometry.scene import Scene
 from dynamics_backends.rigid_body.model.model import Model
-from dynamics_backends.rigid_body.spatial.rotations import rpy_matrix
 from problems.arms.arm import Arm, Configuration
 from problems.arms.arm_limits import friction_left_out, too_weak, unlimited
+from problems.arms.goal_orientation import Orientation, goal_orientation, order_doubts, orientation_check
 from problems.arms.scenes.in_scene import Limits, MotionInScene, plan_along, shares_between
 from problems.arms.scenes.scene_refinement import KEPT, PATIENCE, WIDE, Refinement
 from problems.arms.scenes.scene_robot import Carried, LinkCapsule, SceneRobot, scene_robot
@@ -41,7 +41,7 @@ from trajopt.collisions.broad_phase import CollisionPairs
 from trajopt.collisions.free_space import FreeSpace
 from trajopt.collisions.mesh_check import MeshCheck
 from trajopt.collisions.poses import body_poses
-from trajopt.guesses.inverse_kinematics import inverse_kinematics
+from trajopt.guesses.inverse_kinematics import Reached, inverse_kinematics
 from trajopt.guesses.rrt_connect import rrt_connect, short_cut
 from trajopt.guesses.time_optimal import has_toppra
 from trajopt.problem.constraints import Constraint
@@ -79,9 +79,10 @@ class Settings(Checked):
     what mimic joints are, "free" or "lock". locked_joints: joints made rigid, names or name = value [rad, m]; "*finger*" is a
     pattern.
     q0: where it starts. goal_q: where it ends; or goal_position. goal_position: of ``frame`` at the end, in the world [m].
-    goal_rotation: its roll, pitch, yaw in the world, if wanted [rad]. frame: the link or joint that shall be there, needed beside
-    goal_position; beside goal_q the one whose way is shown, by default the last link. free_axis: of the frame, about which the
-    rotation does not matter.
+    goal_rotation: its orientation there, if wanted: three numbers are roll, pitch, yaw [rad], four a unit quaternion x, y, z, w,
+    three rows of three a rotation matrix, "q0" the orientation at the start. frame: the link or joint that shall be there, needed
+    beside goal_position; beside goal_q the one whose way is shown, by default the last link. free_axis: of the frame, about which
+    the rotation does not matter.
     scene: a file, TOML, URDF or MJCF; body: bodies beside those of the file. missing_meshes: "error", or "leave_out".
     carried: bodies in the robot's hands, with their mass. capsule: capsules of links, in place of fitted ones. srdf: a file whose
     disabled pairs of links do not keep apart; by default such pairs are found.
@@ -103,7 +104,7 @@ class Settings(Checked):
     q0: Configuration = "zero"
     goal_q: Configuration | None = None
     goal_position: Point | None = None
-    goal_rotation: Point | None = None
+    goal_rotation: Orientation | None = None
     free_axis: Point | None = None
     frame: str | None = None
     scene: str | None = None
@@ -142,7 +143,7 @@ class Settings(Checked):
                 not by_frame or self.frame is not None,
                 "the key frame beside it, the link or joint that shall be there",
             ),
-            "goal_rotation": (self.goal_rotation is None or by_frame, "goal_position beside it"),
+            "goal_rotation": orientation_check(self.goal_rotation, by_frame),
             "free_axis": (self.free_axis is None or self.goal_rotation is not None, "goal_rotation beside it"),
             "margin": not_negative(self.margin),
             "knots": (2 <= self.knots <= 1000, "from 2 to 1000"),
@@ -229,7 +230,13 @@ def task_in_scene(
         guess,
         arm.frame,
         goal_point,
-        warnings=(*robot.missing, *doubts, *too_weak(arm, s.torque_scale, goal[None]), *unlimited(model)),
+        warnings=(
+            *robot.missing,
+            *doubts,
+            *order_doubts(arm, s.goal_rotation, lambda R: False, missed=False),
+            *too_weak(arm, s.torque_scale, goal[None]),
+            *unlimited(model),
+        ),
         notes=(
             f"goal: {arm.frame} at {_place(goal_point)}",
             f"pairs of the robot's own that are left out: {own.left_out}",
@@ -338,15 +345,18 @@ def _goal_configuration(s: Settings, arm: Arm, pairs: CollisionPairs, check: Mes
     def clearance(qs: Array) -> Array:
         return np.array([-1.0 if space.touches(q) else 1.0 for q in qs])
 
-    R = None if s.goal_rotation is None else rpy_matrix(s.goal_rotation)
     axis = None if s.free_axis is None else np.array(s.free_axis)
-    found = inverse_kinematics(
-        model, arm.frame, np.array(s.goal_position), R, free_axis=axis, q0=arm.q0, clearance=clearance
-    )
+
+    def found_with(rotation: Array | None) -> Reached:
+        at = np.array(s.goal_position)
+        return inverse_kinematics(model, arm.frame, at, rotation, free_axis=axis, q0=arm.q0, clearance=clearance)
+
+    found = found_with(goal_orientation(arm, s.goal_rotation))
     if not found.reached:
+        doubts = order_doubts(arm, s.goal_rotation, lambda R: bool(found_with(R).reached), missed=True)
         raise ValueError(
             f"{arm.frame} does not reach the goal: the nearest it came is {1e3 * float(found.position_error):.3g} mm and "
-            f"{float(found.rotation_error):.3g} rad away"
+            f"{float(found.rotation_error):.3g} rad away{''.join(f'; {doubt}' for doubt in doubts)}"
         )
     if not found.clear:
         raise ValueError(
@@ -372,7 +382,8 @@ def _goal_constraints(s: Settings, arm: Arm, motion: MotionInScene) -> list[Cons
     assert s.goal_position is not None  # see Settings.checks
     if s.goal_rotation is None:
         return [to.bounded(to.frame_position_cost(model, manifold, arm.frame, s.goal_position, 1.0, "goal"))]
-    R = rpy_matrix(s.goal_rotation)
+    R = goal_orientation(arm, s.goal_rotation)
+    assert R is not None  # see above
     if s.free_axis is not None:
         axis = np.array(s.free_axis)
         return [to.bounded(to.frame_axis_cost(model, manifold, arm.frame, s.goal_position, R, axis, 1.0, "goal"))]

@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 
 from dynamics_backends.registry import make_backend
+from dynamics_backends.rigid_body.spatial.rotations import rpy_matrix
 from problems.arms.arm_go_to import Settings, build
 from problems.arms.obstacle import Obstacle
+from problems.task import SettingsError
 
 URDF = """<robot name="pole"><link name="base"/>
 <joint name="hinge" type="revolute"><parent link="base"/><child link="pole"/><axis xyz="0 1 0"/>
@@ -91,6 +93,47 @@ def test_an_orientation_that_is_missed_is_told_by_its_angle(tmp_path):
     goal = {"goal_position": AT, "goal_rotation": (0.0, 0.7, 0.0)}  # the tip is there at a pitch of 1 rad alone
     (told,) = task(tmp_path, **goal).missed(motion(1.0))
     assert told.startswith("tip ends 0.3 rad from its goal") and "not its orientation" in told
+
+
+PITCH = {"matrix": rpy_matrix((0.0, 1.0, 0.0)), "quaternion": (0.0, math.sin(0.5), 0.0, math.cos(0.5))}
+PITCH |= {"angles": (0.0, 1.0, 0.0), "matrix": tuple(map(tuple, PITCH["matrix"].tolist()))}
+
+
+@pytest.mark.parametrize("form", PITCH)
+def test_an_orientation_is_given_in_any_form(tmp_path, form):
+    made = task(tmp_path, goal_position=AT, goal_rotation=PITCH[form])
+    assert made.missed(motion(1.0)) == [] and made.warnings == ()
+    assert made.outcome(motion(1.0)[-1])[-1] == "tip ends 0 rad from its orientation"
+
+
+def test_the_orientation_at_the_start_is_a_goal(tmp_path):
+    made = task(tmp_path, q0=(0.5,), goal_position=(math.sin(0.5), 0.0, math.cos(0.5)), goal_rotation="q0")
+    assert made.missed(motion(0.5)) == [] and made.missed(motion(0.0)) != []
+
+
+def test_a_quaternion_in_the_other_order_is_answered(tmp_path):
+    x, y, z, w = PITCH["quaternion"]
+    (told,) = task(tmp_path, goal_position=AT, goal_rotation=(w, x, y, z)).warnings[1:]
+    assert told.startswith(
+        "goal_rotation is read as x, y, z, w, and the goal is not reached; as w, x, y, z it would be"
+    )
+    assert f"write {[x, y, z, w]}" in told
+    identity = task(tmp_path, goal_position=AT, goal_rotation=(1.0, 0.0, 0.0, 0.0)).warnings
+    assert any("a half turn; if it is w, x, y, z, write [0.0, 0.0, 0.0, 1.0]" in told for told in identity)
+
+
+@pytest.mark.parametrize(
+    ("rotation", "message"),
+    [
+        ((0.0, 90.0, 0.0), "goal_rotation: expected an orientation; .*radians.*degrees"),
+        ((0.0, 0.0, 0.0, 0.5), "quaternion x, y, z, w of norm 0.5"),
+        (((1.0, 0.0, 0.0), (0.0, 1.0, 0.0), (0.0, 0.1, 1.0)), "is not a rotation"),
+        ((0.0, float("nan"), 0.0), "give finite numbers"),
+    ],
+)
+def test_what_is_no_orientation_is_refused(tmp_path, rotation, message):
+    with pytest.raises(SettingsError, match=message):
+        task(tmp_path, goal_position=AT, goal_rotation=rotation)
 
 
 def test_a_way_too_long_for_the_velocity_limits_is_the_reason(tmp_path):

@@ -132,6 +132,7 @@ BAD = {
     "axis that is none": ({"rotation": np.eye(3), "free_axis": [np.nan, 0.0, 1.0]}, "free_axis"),
     "axis of no rotation": ({"position": np.zeros(3), "free_axis": [0.0, 0.0, 1.0]}, "beside a rotation"),
     "scaled rotation": ({"rotation": 2.0 * np.eye(3)}, "rotation is not a rotation"),
+    "degrees": ({"rotation": [90.0, 0.0, 0.0]}, "degrees"),
     "reflection": ({"rotation": np.stack([np.eye(3), -np.eye(3)])}, "rotation is not a rotation"),
     "batches": ({"position": np.zeros((3, 3)), "rotation": np.stack([np.eye(3)] * 2)}, r"of \[2, 3\] goals"),
     "no goals": ({"position": np.zeros((0, 3))}, "at least one"),

@@ -1,5 +1,7 @@
 """Cost terms: their residuals on robots and vector spaces, their parameters, and mistakes."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 from scipy.spatial.transform import Rotation
@@ -11,6 +13,7 @@ from dynamics_backends.protocol import Batch
 from dynamics_backends.rigid_body.algorithms import kinematics
 from dynamics_backends.rigid_body.model.sample_models import random_tree
 from dynamics_backends.rigid_body.model.state import state_manifold
+from dynamics_backends.rigid_body.spatial.rotations import rpy_matrix
 from trajopt import (
     center_of_mass_cost,
     control_cost,
@@ -20,6 +23,7 @@ from trajopt import (
     frame_velocity_cost,
     joint_limit_cost,
     quadratize,
+    residual_constraint,
     residual_cost,
     state_cost,
 )
@@ -223,17 +227,36 @@ def test_mistakes_are_refused_at_the_door(robot):
         control_cost(2).updated(gaol=1.0)
     with pytest.raises(ValueError, match="goal of"):
         frame_position_cost(model, manifold, name, [0.0, 0.0])
-    with pytest.raises(ValueError, match="rotation of the goal"):
-        frame_placement_cost(model, manifold, name, np.zeros(3), [0.0, 0.0, 0.0, 1.0])
-    for wrong in (2.0 * np.eye(3), -np.eye(3), np.full((3, 3), np.nan)):
-        with pytest.raises(ValueError, match="the goal of .* is not a rotation"):
+    for wrong in (2.0 * np.eye(3), -np.eye(3), np.full((3, 3), np.nan), [0.0, 0.0, 0.0, 2.0], [90.0, 0.0, 0.0]):
+        with pytest.raises(ValueError, match="the rotation of the goal of .* is "):
             frame_placement_cost(model, manifold, name, np.zeros(3), wrong)
-        with pytest.raises(ValueError, match="the goal of .* is not a rotation"):
+        with pytest.raises(ValueError, match="the rotation of the goal of .* is "):
             frame_axis_cost(model, manifold, name, np.zeros(3), wrong, [0.0, 0.0, 1.0])
+    with pytest.raises(ValueError, match=f"term 'position of {name}': parameter 'goal' is nan at entry 1: give finite"):
+        frame_position_cost(model, manifold, name, [0.0, np.nan, 0.0])
+    with pytest.raises(ValueError, match="parameter 'reference' is inf at entry 0 of knot 1: give finite numbers"):
+        control_cost(2, [[0.0, 0.0], [np.inf, 0.0]])
+    with pytest.raises(ValueError, match=r"constraint 'goal': lower is NaN for f\[0\]; infinity stands for no bound"):
+        residual_constraint("goal", lambda x, u, t, p: [x[0]], flat, 1, np.nan, 1.0)
+    with pytest.raises(ValueError, match="constraint 'goal': parameter 'r' is nan at entry 0"):
+        residual_constraint("goal", lambda x, u, t, p: [x[0] - p["r"][0]], flat, 1, parameters={"r": np.nan})
     with pytest.raises(ValueError, match="known: LOCAL"):
         frame_velocity_cost(model, manifold, name, expressed_in="local")
     with pytest.raises(UnknownName, match="no frame is named 'no such frame'"):
         frame_position_cost(model, manifold, "no such frame", np.zeros(3))
+
+
+def test_a_goal_orientation_is_a_matrix_a_quaternion_or_angles(robot):
+    model, manifold, _, name, _ = robot
+    angles = np.array([0.3, -0.4, 0.5])
+    quaternion = Rotation.from_euler("xyz", angles).as_quat()
+    for term in (frame_placement_cost, partial(frame_axis_cost, axis=[0.0, 0.0, 1.0])):
+        by_matrix, *others = (
+            term(model, manifold, name, np.zeros(3), form) for form in (rpy_matrix(angles), quaternion, angles)
+        )
+        for key, value in by_matrix.parameters.items():
+            for other in others:
+                np.testing.assert_allclose(other.parameters[key], value, atol=1e-14)
 
 
 def test_a_residual_that_reads_controls_is_told_to_say_so():
