@@ -7,7 +7,6 @@ import importlib.util
 import os
 import shutil
 import sys
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -24,12 +23,11 @@ import notebooks  # noqa: E402
 import public_api  # noqa: E402
 import site_check  # noqa: E402
 
+import trajopt  # noqa: E402
+
 project = "trajopt"
 author = "the trajopt authors"
-try:
-    release = metadata.version("urdf-trajopt")
-except metadata.PackageNotFoundError:
-    release = "source tree"
+release = trajopt.__version__
 extensions = [
     "myst_nb",
     "sphinx.ext.autodoc",

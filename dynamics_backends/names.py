@@ -1,10 +1,10 @@
-"""Look-up of names, with a helpful answer to an unknown one."""
+"""Look-up of names, with a helpful answer to an unknown one; names in tables."""
 
 from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 LISTED = 8  # how many available names an error message lists
 
@@ -44,6 +44,12 @@ def _with_similar_part(name: str, available: list[str], count: int = 3) -> list[
             by_part.setdefault(part, []).append(known)
     near = difflib.get_close_matches(name.lower().strip("_./-"), [part for part in by_part if part], n=count)
     return list(dict.fromkeys(known for part in near for known in by_part[part]))[:count]
+
+
+def table_lines(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return the rows of a table as lines, in columns two blanks apart."""
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
 
 
 def nearest_names(name: str, available: Iterable[str], count: int = 3) -> list[str]:

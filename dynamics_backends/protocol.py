@@ -326,6 +326,10 @@ class FunctionMap:
         self.output_names = output_names or names
         self.control_names = control_names or tuple(f"u[{i}]" for i in range(nu))
 
+    def __repr__(self) -> str:
+        name = getattr(self.function, "__qualname__", type(self.function).__name__)
+        return f"FunctionMap({name}: nx = {self.manifold.nx}, nu = {self.nu}, n_out = {self.n_out})"
+
     def __call__(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Rows:
         result = self.called(x, u, t, p)
         if not isinstance(result, (list, tuple)):

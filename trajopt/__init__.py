@@ -12,23 +12,25 @@ when it is first asked for: a solve uses a third of them. What is slow to load (
 that need it.
 """
 
-from pathlib import Path
-from typing import Any
+from pathlib import Path as _Path
+from typing import Any as _Any
 
-from dynamics_backends.deferred import exported, places
+from dynamics_backends.deferred import exported as _exported, places as _places
 from trajopt.view.view import view as view  # the folder of this name would be found first
 
-_PLACES = places(Path(__file__).with_suffix(".pyi"))
+__version__ = "0.2.0"
+"""The version in pyproject.toml."""
+_PLACES = _places(_Path(__file__).with_suffix(".pyi"))
 __all__ = list(_PLACES)
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> _Any:
     if name not in _PLACES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = exported(_PLACES[name], name)
+    value = _exported(_PLACES[name], name)
     globals()[name] = value
     return value
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_PLACES})
+    return sorted([*(name for name in globals() if name.startswith("__")), *_PLACES])

@@ -81,7 +81,11 @@ from dynamics_backends.rigid_body.robots import (
     robot_names as robot_names,
     robot_path as robot_path,
 )
-from dynamics_backends.rigid_body.spatial.rotations import rpy_matrix as rpy_matrix
+from dynamics_backends.rigid_body.spatial.rotations import (
+    rotation_matrix as rotation_matrix,
+    rpy_angles as rpy_angles,
+    rpy_matrix as rpy_matrix,
+)
 from dynamics_backends.rigid_body.urdf.loader import (
     URDFError as URDFError,
     URDFWarning as URDFWarning,
@@ -341,3 +345,5 @@ from trajopt.view.view import (
     write_animation as write_animation,
     write_video as write_video,
 )
+
+__version__: str

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from dynamics_backends.protocol import Array, Batch, Jacobians, Map, Parameters
+from dynamics_backends.protocol import Array, Batch, Jacobians, Map, Parameters, unwrapped
 
 
 class Method:
@@ -26,6 +26,10 @@ class Method:
 
     def __init__(self, map: Map) -> None:
         self.map = map
+
+    def __repr__(self) -> str:
+        options = "".join(f", {key} = {value!r}" for key, value in self.options.items())
+        return f"Backend({self.name!r}, {unwrapped(self.map)!r}, engine = {self.engine!r}{options})"
 
     @property
     def settings(self) -> tuple[Any, ...]:

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from importlib import metadata
 from typing import NamedTuple
 
+import trajopt
 from experiments.cli.kernel_cache import contents
-from trajopt.results.solution import DISTRIBUTION
 
 CORE = ("numpy", "scipy", "casadi", "osqp", "matplotlib")
 NONE = "not installed"
@@ -64,8 +64,7 @@ def _ipopt_version() -> str:
 
 def versions() -> Iterator[tuple[str, str]]:
     """(name, version) of Python and of every package of interest."""
-    own = version(DISTRIBUTION)
-    yield "trajopt", "run from a source tree" if own == NONE else own
+    yield "trajopt", trajopt.__version__
     yield "python", f"{platform.python_version()} on {platform.system()} {platform.machine()}"
     for package in (*CORE, *(extra.package for extra in EXTRAS)):
         yield package, version(package)

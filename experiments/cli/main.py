@@ -49,20 +49,11 @@ WORTH_A_LINE = 1.0
 COMPARISON_FILES = ("comparison.md", "comparison.csv", "comparison.png")
 
 
-def _version() -> str:
-    from importlib import metadata
-
-    from trajopt.results.solution import DISTRIBUTION
-
-    try:
-        return metadata.version(DISTRIBUTION)
-    except metadata.PackageNotFoundError:
-        return "unknown: run from a source tree"
-
-
 def _print_version(context: click.Context, _: click.Parameter, wanted: bool) -> None:
     if wanted:
-        click.echo(f"trajopt {_version()}")
+        from trajopt import __version__
+
+        click.echo(f"trajopt {__version__}")
         context.exit()
 
 
@@ -237,6 +228,7 @@ def _make_ready(task: Task, settings: Config) -> None:
 def validate(config: str, overrides: tuple[str, ...], urdf: str | None) -> None:
     """Look for mistakes in CONFIG and in its problem, without solving it."""
     from trajopt import validate as findings_of
+    from trajopt.problem.constraint_table import constraint_table
 
     task = task_of(configured(config, overrides, urdf=urdf))
     ocp = task.ocp
@@ -247,7 +239,9 @@ def validate(config: str, overrides: tuple[str, ...], urdf: str | None) -> None:
     click.echo(f"{ocp.name}: {ocp.horizon} knots, {lasts}, {sizes}")
     if ocp.model is not None:
         click.echo(ocp.model.describe())
-    click.echo("cost terms: " + ", ".join(term.name for term in ocp.terms()))
+    click.echo("cost terms: " + ", ".join(dict.fromkeys(term.name for term in ocp.terms())))
+    for line in constraint_table(ocp) or ["no constraints"]:
+        click.echo(line)
     for note in task.notes:
         click.echo(note)
     findings = [f for f in findings_of(ocp, task.start) if f.message not in task.warnings]

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING
 
 import click
 
+from dynamics_backends.names import table_lines
 from experiments.cli.cli_support import command, fail, results_folder, warn
 from experiments.cli.saving import animation
 from experiments.cli.telling import print_lines
 
 if TYPE_CHECKING:
-    from dynamics_backends.rigid_body.model.model import Model
+    from dynamics_backends.rigid_body.model.model import Frame, Model
     from problems.task import Task
     from trajopt import Solution
 
@@ -96,16 +97,42 @@ def _draw_geometry(model: Model, folder: Path) -> None:
 
 
 def _describe_robot(robot: str) -> Model:
-    """Its bodies, joints and links, what its file says beside them, and what is doubtful."""
+    """Print its bodies and joints, its frames, the notes of its file, and warnings."""
     from problems.robots import load_robot
 
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         model = load_robot(robot)
     click.echo(model.describe())
-    click.echo(f"links: {', '.join(frame.name for frame in model.frames if frame.kind == 'link')}")
+    click.echo("\n".join(_frame_lines(model)))
     warn(str(w.message) for w in caught)
     return model
+
+
+def _frame_lines(model: Model) -> list[str]:
+    """A table of the frames: place in the world at the neutral configuration, joints under the link that they move."""
+    import numpy as np
+
+    from dynamics_backends.rigid_body.algorithms import kinematics
+    from dynamics_backends.rigid_body.spatial.rotations import rpy_angles
+
+    q0, links = model.neutral(), [frame for frame in model.frames if frame.kind == "link"]
+    rows = [["frame", "kind", "body", "x", "y", "z [m]", "roll", "pitch", "yaw [rad]"]]
+    for number, frame in enumerate(model.frames):
+        if frame.kind == "joint" and any(_same_place(frame, link) for link in links):
+            continue
+        R, p = np.array(kinematics.frame_rotation(model, q0, number)), kinematics.frame_position(model, q0, number)
+        body = model.body_names[frame.body] if frame.body >= 0 else "world"
+        numbers = [f"{round(float(value), 4) + 0.0:.4f}" for value in (*p, *rpy_angles(R))]
+        rows.append([frame.name, frame.kind, body, *numbers])
+    title = (
+        "frames in the world with all joints at 0; a joint that is not listed is the frame of the link that it moves:"
+    )
+    return [title, *table_lines(rows)]
+
+
+def _same_place(a: Frame, b: Frame) -> bool:
+    return a.body == b.body and bool((a.R == b.R).all() and (a.p == b.p).all())
 
 
 def _task_of(solution: Solution) -> Task | None:

@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
+import trajopt as to
 from dynamics_backends.systems.bodies.free_body import FreeBody
 from experiments.analysis.compare import COLUMNS, NOTES
 from experiments.cli import saving
@@ -666,8 +667,34 @@ def test_robots():
 
 def test_show_takes_the_names_of_robots():
     result = run("show", "irb4600")
-    assert result.exit_code == SOLVED and "links: " in result.output
+    assert result.exit_code == SOLVED
     assert "'irb4600x' is neither a file nor a robot" in refused("show", "irb4600x")
+
+
+def test_show_prints_limits_and_the_frames_of_a_robot():
+    """A joint whose frame is that of its link is not listed."""
+    lines = run("show", "erd:ur5").output.splitlines()
+    titles = next(line.split() for line in lines if line.startswith("body"))
+    elbow = next(line.split() for line in lines if " elbow_joint " in line)
+    assert titles[-2:] == ["velocity", "effort"] and elbow[-2:] == ["3.15", "150"]
+    start = next(i for i, line in enumerate(lines) if line.startswith("frame "))
+    rows = {line.split()[0]: line.split()[1:] for line in lines[start:]}
+    model = to.load_robot("erd:ur5")
+    R, p = to.frame_placement(model, model.neutral(), "tool0")
+    assert rows["tool0"][:2] == ["link", "wrist_3_link"]
+    np.testing.assert_allclose(np.array(rows["tool0"][2:5], float), p, atol=1e-4)
+    np.testing.assert_allclose(to.rpy_matrix(np.array(rows["tool0"][5:], float)), R, atol=1e-3)
+    assert "elbow_joint" not in rows
+
+
+def test_validate_lists_the_constraints():
+    output = run("validate", "ur5_obstacle").output
+    lines = [line.split() for line in output.splitlines()]
+    assert ["constraint", "kind", "knots", "size"] in lines
+    assert ["control", "bounds", "bounds", "0", "to", "19", "6"] in lines
+    assert ["obstacle", "inequality", "1", "to", "20", "10"] in lines
+    assert ["goal", "equality", "20", "12"] in lines
+    assert "no constraints" in run("validate", "hyq_trot_rigid").output
 
 
 def test_show_draws_the_shapes_of_a_robot(tmp_path):
@@ -806,4 +833,4 @@ def test_show_a_solution_without_settings(tmp_path):
 def test_version():
     result = run("--version")
     assert result.exit_code == SOLVED
-    assert result.output.startswith("trajopt ")
+    assert result.output.strip() == f"trajopt {to.__version__}"

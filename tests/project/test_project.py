@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -30,6 +31,21 @@ def test_import_of_trajopt_loads_no_heavy_package() -> None:
     result = subprocess.run(command, cwd=ROOT, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr
     assert result.stdout.strip() == "[]"
+
+
+def test_dir_lists_public_names_alone() -> None:
+    import trajopt
+
+    for module in (trajopt, trajopt.kinematics):
+        assert [name for name in dir(module) if not name.startswith("__")] == sorted(module.__all__)
+        assert all(hasattr(module, name) for name in module.__all__)
+
+
+def test_the_version_is_that_of_the_package() -> None:
+    import trajopt
+
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert trajopt.__version__ == project["version"]
 
 
 @pytest.mark.parametrize("file", [file for file in FILES if is_public(file)])

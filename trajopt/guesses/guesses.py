@@ -24,6 +24,9 @@ class Guess(NamedTuple):
     xs: Array
     us: Array
 
+    def __repr__(self) -> str:
+        return f"Guess(xs {np.shape(self.xs)}, us {np.shape(self.us)})"
+
 
 class Motion(Protocol):
     """States (N + 1, nx) and controls (N, nu), as a solution and a guess have them."""

@@ -42,6 +42,9 @@ class ImpactStage:
         self.manifold = jump.manifold
         self.nu, self.control_names = jump.nu, jump.control_names
 
+    def __repr__(self) -> str:
+        return f"ImpactStage({self.backend!r})"
+
     def step(self, x: Array, u: Array, t: Array | float, dt: Array | float, p: Parameters | None = None) -> Array:
         """x_next (N, nx); dt is not read, and of u the first nu numbers."""
         b = Batch.of(self.backend.map, x, self._own(u), t, p)

@@ -116,6 +116,10 @@ class Phase:
         values = {k: np.atleast_1d(np.array(v, dtype=float)) for k, v in self.parameters.items()}
         object.__setattr__(self, "parameters", values)
 
+    def __repr__(self) -> str:
+        counts = f"{len(self.terms)} costs, {len(self.constraints)} constraints"
+        return f"Phase({self.knots} knots, {self.dt.sum():.6g} s, {self.dynamics!r}, {counts})"
+
     @property
     def knots(self) -> int:
         """N, the number of knots of the phase."""

@@ -24,8 +24,6 @@ from trajopt.results.archive import DamagedArchive, ForeignFile, read_archive, w
 from trajopt.results.records import NUMBERS, OTHER, PHASES, IterationRecord
 from trajopt.results.status import Status
 
-DISTRIBUTION = "urdf-trajopt"
-"""The name under which pip knows this project."""
 FORMAT = "trajopt.solution"
 FORMAT_VERSION = 2
 CONVENTIONS = {
@@ -232,10 +230,7 @@ def _plain(value: Any) -> Any:
 def versions() -> dict[str, str]:
     """Versions of this distribution and of what the numbers depend on."""
     import platform
-    from importlib import metadata
 
-    found = {"python": platform.python_version(), "numpy": np.__version__}
-    try:
-        return found | {"trajopt": metadata.version(DISTRIBUTION)}
-    except metadata.PackageNotFoundError:  # run from a source tree
-        return found
+    from trajopt import __version__
+
+    return {"python": platform.python_version(), "numpy": np.__version__, "trajopt": __version__}

@@ -56,6 +56,10 @@ class SampledSystem:
         self.nu = backend.map.nu
         self.control_names = backend.map.control_names
 
+    def __repr__(self) -> str:
+        more = f", {self.substeps} substeps" if self.substeps > 1 else ""
+        return f"{type(self).__name__}({self.backend!r}, {self.scheme!r}{more})"
+
     def step(self, x: Array, u: Array, t: Array | float, dt: Array | float, p: Parameters | None = None) -> Array:
         """x_next (N, nx) from x (N, nx), u (N, nu); t, dt a number or (N,) [s]."""
         b = Batch.of(self.system, x, u, t, p)

@@ -29,6 +29,25 @@ from dynamics_backends.rigid_body.spatial.spatial import Mat, Motion, Transform,
 from dynamics_backends.scalar import Rows, Scalar
 from dynamics_backends.scalars.entries import takes_entries
 
+__all__ = [
+    "REFERENCES",
+    "FrameKinematics",
+    "center_of_mass",
+    "frame_jacobian",
+    "frame_jacobian_rate",
+    "frame_kinematics",
+    "frame_position",
+    "frame_rotation",
+    "frame_velocity",
+    "kinetic_energy",
+    "point_positions",
+    "potential_energy",
+    "quaternion_of_rotation",
+    "rotation_log",
+    "spatial_momentum",
+]
+"""Names for residuals of scripts, as ``trajopt.kinematics``."""
+
 REFERENCES = ("LOCAL", "WORLD", "LOCAL_WORLD_ALIGNED")
 PLACEMENT = Program("placement", [PLACE], ["X", "S"])
 MOTION = Program("motion", [PLACE, VELOCITY], ["X", "S", "vel"])
@@ -301,3 +320,7 @@ def quaternion_of_rotation(R: list[list[Scalar]]) -> list[Scalar]:
     for decider, better in ((use_y, quaternions[2]), (use_x, quaternions[1]), (trace, quaternions[0])):
         result = [sm.select(decider, b, r) for b, r in zip(better, result, strict=True)]
     return result
+
+
+def __dir__() -> list[str]:
+    return sorted([*(name for name in globals() if name.startswith("__")), *__all__])

@@ -25,7 +25,7 @@ from functools import cached_property
 
 import numpy as np
 
-from dynamics_backends.names import UnknownName, unknown_name
+from dynamics_backends.names import UnknownName, table_lines, unknown_name
 from dynamics_backends.rigid_body.model.arrays import check_rotations, checked_array, frozen, starts
 from dynamics_backends.rigid_body.model.coupling import Coupling
 from dynamics_backends.rigid_body.model.fingerprint import fingerprint
@@ -75,6 +75,9 @@ class Frame:
 
     def __reduce__(self):
         return type(self), tuple(getattr(self, entry.name) for entry in fields(self))
+
+    def __repr__(self) -> str:
+        return f"Frame({self.name!r}: {self.kind}, body {self.body})"
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,6 +143,11 @@ class Model:
         if np.any(self.q_lower > self.q_upper):
             worst = self.q_names[int(np.argmax(self.q_lower > self.q_upper))]
             raise ValueError(f"the lower position limit of {worst!r} lies above the upper one: exchange them")
+
+    def __repr__(self) -> str:
+        base = "floating" if self.floating_base else "fixed"
+        sizes = f"{self.nb} bodies, nq = {self.nq}, nv = {self.nv}"
+        return f"Model({self.name!r}: {sizes}, {self.total_mass:.4g} kg, {base} base)"
 
     def _shapes(self) -> dict[str, tuple[int, ...]]:
         nb, nq, nv = self.nb, self.nq, self.nv
@@ -363,18 +371,19 @@ class Model:
         return fingerprint(self)
 
     def describe(self) -> str:
-        """Return a table of the bodies, one to a line, under a line of totals; and the notes."""
+        """Return a table of the bodies, one to a line, under a line of totals; and the notes.
+
+        Limits of positions are in rad or m, of velocities in rad/s or m/s, of efforts in N m or N; inf where there is none.
+        """
         head = f"{self.name}: {self.nb} bodies, nq {self.nq}, nv {self.nv}, {self.total_mass:.6g} kg"
-        titles = ["body", "joint", "type", "parent", "mass [kg]", "lower", "upper", "effort"]
-        rows = [titles, *(self._row(b) for b in range(self.nb))]
-        widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-        lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
-        return "\n".join([head, *(line.rstrip() for line in lines), *(f"note: {note}" for note in self.notes)])
+        titles = ["body", "joint", "type", "parent", "mass [kg]", "lower", "upper", "velocity", "effort"]
+        lines = table_lines([titles, *(self._row(b) for b in range(self.nb))])
+        return "\n".join([head, *lines, *(f"note: {note}" for note in self.notes)])
 
     def _row(self, b: int) -> list[str]:
         p, q, d = int(self.parent[b]), self.q_index[b], self.v_index[b]
         names = [self.body_names[b], self.joint_names[b], self.joint_types[b]]
-        cells = [self.mass[b], self.q_lower[q], self.q_upper[q], self.effort_limit[d]]
+        cells = [self.mass[b], self.q_lower[q], self.q_upper[q], self.velocity_limit[d], self.effort_limit[d]]
         texts = [f"{value:.4g}" for value in (cells if len(self.dofs(b)) == 1 else cells[:1])]
         texts += [""] * (len(cells) - len(texts))
         return [*names, self.body_names[p] if p >= 0 else "world", *texts]

@@ -54,6 +54,9 @@ class RigidBodyMap:
         self.nu = len(control_names)
         self.n_out = len(output_names)
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.model.name!r})"
+
     def split(self, x: Rows) -> tuple[Rows, Rows]:
         """q (nq, N) and v (nv, N)."""
         return x[: self.model.nq], x[self.model.nq :]

@@ -10,6 +10,7 @@ import pytest
 from kinematics_oracle import body_matrices, frame_matrices, world_inertias
 from scipy.spatial.transform import Rotation
 
+from dynamics_backends.registry import make_backend
 from dynamics_backends.rigid_body.batched import frame_placement
 from dynamics_backends.rigid_body.model.coupling import Coupling
 from dynamics_backends.rigid_body.model.joint_spec import JointSpec
@@ -18,7 +19,14 @@ from dynamics_backends.rigid_body.model.model import JOINT_TYPES, Frame, Model, 
 from dynamics_backends.rigid_body.model.model_builder import ModelBuilder, lock_joints
 from dynamics_backends.rigid_body.model.sample_models import chain, random_tree
 from dynamics_backends.rigid_body.robots import load_robot
-from dynamics_backends.rigid_body.spatial.rotations import rpy_matrix, snap_rotation, turn_to_z
+from dynamics_backends.rigid_body.spatial.rotations import (
+    rotation_matrix,
+    rpy_angles,
+    rpy_matrix,
+    snap_rotation,
+    turn_to_z,
+)
+from dynamics_backends.systems.bodies.free_body import FreeBody
 
 EXACT_AXES = [sign * axis for axis in np.eye(3) for sign in (1.0, -1.0)]
 
@@ -146,6 +154,40 @@ def test_joint_axes_act_in_the_links_own_axes(axis):
 def test_rpy_is_the_urdfs():
     rpy = [0.3, -0.4, 0.5]
     assert np.allclose(rpy_matrix(rpy), Rotation.from_euler("xyz", rpy).as_matrix(), atol=1e-15)
+
+
+def test_orientations_in_three_forms_are_the_same_rotation():
+    rotations = Rotation.random(20, random_state=0)
+    for form in (rotations.as_matrix(), rotations.as_quat(), rpy_angles(rotations.as_matrix())):
+        assert np.allclose(rotation_matrix(form), rotations.as_matrix(), atol=1e-12)
+        assert np.allclose(rotation_matrix(form[3]), rotations.as_matrix()[3], atol=1e-12)
+    rounded = rotation_matrix(np.round(rotations.as_quat(), 4))
+    assert np.allclose(rounded @ np.swapaxes(rounded, 1, 2), np.eye(3), atol=1e-14)
+    rounded = rotation_matrix(np.round(rotations.as_matrix(), 4))
+    assert np.allclose(rounded @ np.swapaxes(rounded, 1, 2), np.eye(3), atol=1e-14)
+
+
+@pytest.mark.parametrize("pitch", [0.5 * np.pi, -0.5 * np.pi])
+def test_roll_pitch_yaw_of_a_pitch_of_a_quarter_turn(pitch):
+    R = rpy_matrix([0.4, pitch, -0.9])
+    assert np.allclose(rpy_matrix(rpy_angles(R)), R, atol=1e-12)
+    assert rpy_angles(R)[0] == 0.0
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ([0.0, 0.0, 0.0, 2.0], "a quaternion x, y, z, w of norm 2; divide it by its norm"),
+        ([180.0, 0.0, 90.0], r"roll, pitch, yaw are in radians, within \+-2 pi \(degrees\?\)"),
+        (2.0 * np.eye(3), "the goal is not a rotation .R'R - 1 reaches 3.0e.00.: orthonormalize it"),
+        (-np.eye(3), "it mirrors .determinant -1."),
+        ([0.0, np.nan, 0.0], "the goal is .*: give finite numbers"),
+        ([0.0, 1.0], r"has shape \(2,\); expected roll, pitch, yaw \(3,\), a quaternion x, y, z, w \(4,\), or"),
+    ],
+)
+def test_what_is_no_orientation_is_refused(given, message):
+    with pytest.raises(ValueError, match=message):
+        rotation_matrix(given, "the goal")
 
 
 def test_snapping_makes_nearly_exact_rotations_exact():
@@ -296,6 +338,15 @@ def test_frames_by_name_prefer_links():
         model.with_frame("contact", "wheel")
 
 
+def test_a_model_is_shown_in_one_line():
+    model = load_robot("hyq")
+    assert repr(model) == "Model('hyq': 13 bodies, nq = 19, nv = 18, 83.3 kg, floating base)"
+    assert repr(model.frames[model.frame_id("lf_foot")]) == "Frame('lf_foot': link, body 3)"
+    assert (
+        repr(make_backend(FreeBody(model), engine="numpy")) == "Backend('analytic', FreeBody('hyq'), engine = 'numpy')"
+    )
+
+
 def test_unknown_names_suggest_the_nearest():
     model = mixed_model()
     with pytest.raises(UnknownName) as caught:
@@ -345,8 +396,19 @@ def test_the_digest_depends_on_content_only():
 def test_describe_lists_every_body():
     lines = mixed_model().describe().splitlines()
     assert lines[0] == "mixed: 6 bodies, nq 17, nv 15, 15 kg"
-    assert lines[1].split() == ["body", "joint", "type", "parent", "mass", "[kg]", "lower", "upper", "effort"]
-    assert lines[4].split() == ["arm", "elbow", "revolute", "ball", "1", "-1", "2", "inf"]
+    assert lines[1].split() == [
+        "body",
+        "joint",
+        "type",
+        "parent",
+        "mass",
+        "[kg]",
+        "lower",
+        "upper",
+        "velocity",
+        "effort",
+    ]
+    assert lines[4].split() == ["arm", "elbow", "revolute", "ball", "1", "-1", "2", "inf", "inf"]
     assert len(lines) == 8
 
 

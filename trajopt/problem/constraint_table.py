@@ -1,0 +1,55 @@
+"""A table of the constraints of a problem: name, kind, knots and size of each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from dynamics_backends.names import table_lines
+from trajopt.problem.constraints import Constraint, chosen_coordinates
+from trajopt.problem.ocp import OCP
+
+TITLES = ("constraint", "kind", "knots", "size")
+CONTROL_BOUNDS = "control bounds"
+
+
+def constraint_table(ocp: OCP) -> list[str]:
+    """The lines of the table, its titles first; none for a problem without constraints.
+
+    Constraints of one name, kind and size are one line. knots: those at which it holds, 0 to N; a constraint that reads no controls
+    does not hold at knot 0, where x0 is given. size: its rows at each knot, for bounds the bounded numbers.
+    """
+    found: dict[tuple[str, str, int], set[int]] = {}
+    bounds = ocp.control_bounds
+    if bounds is not None:
+        bounded = np.isfinite(bounds[0]) | np.isfinite(bounds[1])
+        if bounded.any():
+            at = set(np.flatnonzero(bounded.any(axis=1)).tolist())
+            found[CONTROL_BOUNDS, "bounds", int(bounded.any(axis=0).sum())] = at
+    for phase, knots in zip(ocp.phases, ocp.phase_slices, strict=True):
+        for c in phase.constraints:
+            first = max(knots.start, 0 if c.residual.nu else 1)
+            found.setdefault(_key(c), set()).update(range(first, knots.stop))
+    for c in ocp.terminal_constraints:
+        found.setdefault(_key(c), set()).add(ocp.horizon)
+    if not found:
+        return []
+    rows = [(name, kind, _ranges(sorted(knots)), str(size)) for (name, kind, size), knots in found.items()]
+    return table_lines([TITLES, *rows])
+
+
+def _key(c: Constraint) -> tuple[str, str, int]:
+    kind = c.kind if chosen_coordinates(c) is None or c.kind == "equality" else "bounds"
+    return c.name, kind, c.residual.n_out
+
+
+def _ranges(knots: Iterable[int]) -> str:
+    """Knots as ranges: "1 to 9, 20"."""
+    ranges: list[list[int]] = []
+    for k in knots:
+        if ranges and k == ranges[-1][1] + 1:
+            ranges[-1][1] = k
+        else:
+            ranges.append([k, k])
+    return ", ".join(f"{a}" if a == b else f"{a} to {b}" for a, b in ranges) or "none"
