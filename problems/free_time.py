@@ -10,7 +10,7 @@ from typing import Literal
 
 from dynamics_backends.protocol import Array
 from problems.task import Checked, Checks, Task, at_any_time, no_clock, not_negative
-from trajopt import FreeTime, Guess, free_time
+from trajopt import FreeTime, free_time
 
 Range = tuple[float, float]
 
@@ -69,19 +69,15 @@ def freed(task: Task, settings: TimeSettings) -> Task:
     return replace(
         task,
         ocp=free.ocp,
-        initial=(lambda: _freed(free, given())) if callable(given) else _freed(free, given),
+        initial=(lambda: free.with_durations(given())) if callable(given) else free.with_durations(given),
         contour=None if contour is None else contour._replace(at=lambda xs: contour.at(xs[:, :nx])),
         moved=at_any_time,
         contact_limits=lambda xs, us: task.contact_limits(xs[1:, :nx], us[1:, :nu]),
         outcome=lambda x: [_told(free, x[nx:]), *task.outcome(x[:nx])],
         clock=free.times,
         easier=easier,
-        other_guesses=tuple(_freed(free, guess) for guess in task.other_guesses),
+        other_guesses=tuple(map(free.with_durations, task.other_guesses)),
     )
-
-
-def _freed(free: FreeTime, guess: Guess) -> Guess:
-    return Guess(*free.with_durations(guess.xs, guess.us))
 
 
 def _told(free: FreeTime, durations: Array) -> str:

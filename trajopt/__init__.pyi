@@ -169,7 +169,6 @@ from dynamics_backends.time_scaled import (
 )
 from trajopt.guesses.detours import detour as detour
 from trajopt.guesses.guesses import (
-    Guess as Guess,
     constant_guess as constant_guess,
     feedback_guess as feedback_guess,
     interpolated_guess as interpolated_guess,
@@ -208,6 +207,7 @@ from trajopt.problem.goals import (
     Goal as Goal,
     state_goal as state_goal,
 )
+from trajopt.problem.guess import Guess as Guess
 from trajopt.problem.impact_stage import ImpactStage as ImpactStage
 from trajopt.problem.marks import (
     Drawn as Drawn,

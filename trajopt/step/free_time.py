@@ -23,6 +23,7 @@ from dynamics_backends.scalar import Rows, Scalar
 from dynamics_backends.stretched_map import StretchedMap, widened
 from dynamics_backends.time_scaled import Durations, time_scaled
 from trajopt.problem.constraints import Constraint, chosen_coordinates, state_bounds
+from trajopt.problem.guess import Guess, Motion, as_guess
 from trajopt.problem.impact_stage import ImpactStage
 from trajopt.problem.ocp import OCP, DiscreteMap, Phase
 from trajopt.problem.terms import CostTerm, residual_cost
@@ -147,20 +148,26 @@ class FreeTime:
         return SampledSystem(same_method(backend, scaled), "euler" if semi else sampling.scheme, sampling.substeps)
 
     # -- between the two problems ---------------------------------------------------------------------------------------
-    def with_durations(self, xs: Array, us: Array, durations: Array | None = None) -> tuple[Array, Array]:
-        """States (N + 2, nx + n) and controls (N + 1, nu) of the problem, from those of the given one; durations (n,) [s], default
-        those it had."""
+    def with_durations(
+        self, motion: Motion | tuple[Array, Array], durations: Array | Sequence[float] | None = None
+    ) -> Guess:
+        """A guess for ``ocp``, xs (N + 2, nx + n) and us (N + 1, nu), from a guess for, or a solution of, the given problem.
+
+        durations: (n,) [s], default those that the phases had.
+        """
+        xs, us = as_guess(motion)
         T = self.ocp.x0[self.given.manifold.nx :] if durations is None else np.asarray(durations, dtype=float)
         states = np.hstack([xs, np.tile(T, (len(xs), 1))])
         first = np.zeros((1, self.ocp.nu))
         first[0, : len(T)] = T
         start = np.r_[states[0, : self.given.manifold.nx], self.ocp.x0[self.given.manifold.nx :]]
-        return np.vstack([start, states]), np.vstack([first, _wide(np.asarray(us, dtype=float), len(T), 0.0)])
+        return Guess(np.vstack([start, states]), np.vstack([first, _wide(np.asarray(us, dtype=float), len(T), 0.0)]))
 
-    def without(self, xs: Array, us: Array) -> tuple[Array, Array, Array]:
-        """States (N + 1, nx), controls (N, nu) of the given problem, and the durations (n,) [s] with which it has them."""
-        nx = self.given.manifold.nx
-        return xs[1:, :nx], us[1:, : self.given.nu], xs[-1, nx:]
+    def without(self, motion: Motion | tuple[Array, Array]) -> tuple[Guess, Array]:
+        """A solution of ``ocp`` as states (N + 1, nx) and controls (N, nu) of the given problem; and the durations (n,) [s] of its
+        phases."""
+        (xs, us), nx = as_guess(motion), self.given.manifold.nx
+        return Guess(xs[1:, :nx], us[1:, : self.given.nu]), xs[-1, nx:]
 
     def times(self, xs: Array) -> Array:
         """(N + 2,) the times [s] of the states (N + 2, nx + n)."""
@@ -177,6 +184,8 @@ class FreeTime:
 def free_time(ocp: OCP, durations: Sequence | Array | None = None, price: float | Sequence[float] = 1.0) -> FreeTime:
     """A problem with free durations from one on a fixed grid, with the same dynamics, integrators and solvers.
 
+    Solve ``ocp`` of the result from the guess ``with_durations(guess)``; ``without(solution)`` gives the motion on the given grid
+    and its durations.
     durations: shortest and longest [s], of all phases that take time, (2,), or of each, (n, 2); default a third to three times what
     they last. price: what a second costs, of all or of each. Raises MissingCapability for dynamics whose steps have a given length,
     ValueError for durations that do not fit.
@@ -188,6 +197,8 @@ def free_time(ocp: OCP, durations: Sequence | Array | None = None, price: float 
     >>> free = to.free_time(fixed, (0.5, 2.0))
     >>> free.ocp.horizon, free.ocp.manifold.nx, free.ocp.u_lower[0].tolist()
     (51, 5, [0.5, -inf])
+    >>> free.with_durations(to.constant_guess(fixed), [1.5])
+    Guess(xs (52, 5), us (51, 2))
     """
     for phase in ocp.phases:
         _require_known(phase)

@@ -132,7 +132,7 @@ def test_a_plan_with_free_durations_is_told_in_seconds():
     ocp, plan, _, _ = legged()
     free = to.free_time(ocp)
     scaled = free.ocp
-    xs, us = free.with_durations(plan.xs, plan.us, np.array([0.2, 0.04]))
+    xs, us = free.with_durations(plan, [0.2, 0.04])
     K = np.concatenate([np.zeros((1, 2, 6)), np.pad(plan.K, ((0, 0), (0, 0), (0, 2)))])
     stretched = to.Plan(0.5, scaled.times, xs, us, K)
     expected = np.r_[0.0, 0.05 * np.arange(5), 0.2 + 0.01 * np.arange(1, 5)]
@@ -161,7 +161,7 @@ def accelerated(duration: float):
         rng.standard_normal((KNOTS, 2)),
         rng.standard_normal((KNOTS + 1, 2, 5)),
     )
-    xs, us = free.with_durations(xs, us, np.array([duration]))
+    xs, us = free.with_durations((xs, us), [duration])
     return free.ocp, to.Plan(0.0, free.ocp.times, xs, us, K)
 
 

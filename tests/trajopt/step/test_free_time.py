@@ -52,7 +52,7 @@ def test_steps_and_cost_are_those_of_a_grid_of_these_durations(case):
     free = to.free_time(given, price=2.0)
     T = SHARES[: len(free.nominal)] * free.nominal
     plan, other = trajectory(given), longer(given, SHARES)
-    xs, us = free.with_durations(*plan, T)
+    xs, us = free.with_durations(plan, T)
     n, ndx = given.manifold.nx, given.manifold.ndx
     for own, wide, k in zip(other.phases, free.ocp.phases[1:], other.phase_slices, strict=True):
         first = own.dynamics.linearize(plan.xs[k], plan.us[k, : own.dynamics.nu], 0.0, own.dt)
@@ -62,9 +62,9 @@ def test_steps_and_cost_are_those_of_a_grid_of_these_durations(case):
         np.testing.assert_allclose(second.B[:, :ndx], first.B, rtol=1e-9, atol=1e-10)
     assert free.ocp.cost(xs, us) == pytest.approx(other.cost(*plan) + 2.0 * T.sum(), rel=1e-12)
     np.testing.assert_allclose(free.times(xs)[1:], other.times, rtol=1e-12)
-    back, controls, durations = free.without(xs, us)
-    np.testing.assert_array_equal(back, plan.xs)
-    np.testing.assert_array_equal(controls, plan.us)
+    back, durations = free.without((xs, us))
+    np.testing.assert_array_equal(back.xs, plan.xs)
+    np.testing.assert_array_equal(back.us, plan.us)
     np.testing.assert_array_equal(durations, T)
 
 
@@ -94,7 +94,7 @@ def test_solvers_and_engines_agree_on_the_duration():
         if solver in ("ddp", "slq"):
             ocp = replace(ocp, phases=tuple(replace(p, constraints=()) for p in ocp.phases))
         free = to.free_time(ocp, (0.2, 3.0), price=5.0)
-        solution = to.solve(free.ocp, to.Guess(*free.with_durations(*to.constant_guess(ocp))), solver=solver)
+        solution = to.solve(free.ocp, free.with_durations(to.constant_guess(ocp)), solver=solver)
         assert solution.status.success, solution.status
         found.append((float(solution.xs[-1, -1]), solution.cost))
     np.testing.assert_allclose(found, np.tile(found[0], (4, 1)), rtol=1e-6)
@@ -107,13 +107,13 @@ def test_the_phases_of_a_hop_last_as_long_as_is_best():
     """A floating base on one leg: rigid contact, flight, an impact, and contact again."""
     given = hop()
     free = to.free_time(given, ((0.02, 0.02), (0.01, 0.4), (0.01, 0.4)), price=0.05)
-    guess = to.Guess(*free.with_durations(*to.constant_guess(given, 0.1)))
+    guess = free.with_durations(to.constant_guess(given, 0.1))
     solutions = [to.solve(free.ocp, guess, solver=solver) for solver in ("fddp", "slq")]
     assert all(s.status.success for s in solutions)
     costs = [s.cost for s in solutions]
     assert costs[0] == pytest.approx(costs[1], rel=1e-7)
     assert costs[0] < to.solve(given, solver="slq").cost + 0.05 * free.nominal.sum()
-    T = free.without(solutions[0].xs, solutions[0].us)[2]
+    _, T = free.without(solutions[0])
     assert T[0] == pytest.approx(0.02) and not np.allclose(T[1:], free.nominal[1:], rtol=0.1)
 
 
