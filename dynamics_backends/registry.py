@@ -112,6 +112,21 @@ def missing_capability(map: Map, method: str) -> str | None:
     return without_partials(map) if method == "analytic" and not isinstance(map, HasPartials) else None
 
 
+def as_backend(given: DynamicsBackend | Map) -> DynamicsBackend:
+    """A backend as it is; for a system alone its default: ``analytic`` where it has closed-form derivatives, else ``forward_ad``.
+
+    Raises TypeError for anything else.
+    """
+    if hasattr(given, "jacobians") and hasattr(given, "map"):
+        return given  # type: ignore[return-value]
+    if not (callable(given) and hasattr(given, "manifold") and hasattr(given, "n_out")):
+        raise TypeError(
+            f"expected a system or a backend of one, got {type(given).__name__}; a robot's model becomes a system by"
+            " trajopt.FreeBody(model), a function by trajopt.FunctionMap(function, nx, nu)"
+        )
+    return make_backend(given, "analytic" if isinstance(given, HasPartials) else "forward_ad")
+
+
 def same_method(backend: DynamicsBackend, map: Map) -> DynamicsBackend:
     """A backend of another map by the same method with the same options, on the same engine."""
     found = make_backend(map, backend.name, engine=backend.engine, **backend.options)

@@ -7,8 +7,9 @@ complex128. Velocities and forces of a floating base are in its LOCAL frame; spa
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from functools import wraps
+from typing import Any, TypeVar, cast
 
 import numpy as np
 
@@ -21,6 +22,7 @@ from dynamics_backends.rigid_body.algorithms.rnea import nonlinear_effects as no
 from dynamics_backends.rigid_body.derivatives.fd_derivatives import fd_derivatives
 from dynamics_backends.rigid_body.derivatives.rnea_derivatives import rnea_derivatives
 from dynamics_backends.rigid_body.model.model import Model
+from dynamics_backends.scalars.entries import Entries, Entry, NoNumber
 
 FrameWrench = tuple[str, Array, str]
 """Frame name, wrench (N, 6) or (6,) = [force; moment], reference LOCAL, WORLD or LOCAL_WORLD_ALIGNED."""
@@ -60,6 +62,36 @@ class _Call:
         return array[0] if self.single else array
 
 
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def _for_numbers(instead: str) -> Callable[[F], F]:
+    """A function of plain numbers, which answers numbers that are differentiated or traced with NoNumber.
+
+    instead: what residuals and dynamics of users call in its place.
+    """
+
+    def decorated(function: F) -> F:
+        @wraps(function)
+        def checked(*args: Any, **kwargs: Any) -> Any:
+            if any(map(_is_for_residuals, (*args, *kwargs.values()))):
+                raise NoNumber(
+                    f"to.{function.__name__} takes plain numbers only; inside of a residual or of dynamics call {instead}"
+                )
+            return function(*args, **kwargs)
+
+        return cast(F, checked)
+
+    return decorated
+
+
+def _is_for_residuals(value: Any) -> bool:
+    """True for entries, dual numbers, symbols, and lists that hold some."""
+    if isinstance(value, (Entry, Entries)) or hasattr(value, "is_symbolic") or hasattr(value, "directions"):
+        return True
+    return isinstance(value, (list, tuple)) and any(isinstance(e, Entry) or hasattr(e, "is_symbolic") for e in value)
+
+
 def _checked(name: str, value: Array, size: str, expected: int) -> Array:
     """An array of numbers, (expected,) or (N, expected). Raises ValueError for others."""
     array = np.asarray(value)
@@ -68,6 +100,7 @@ def _checked(name: str, value: Array, size: str, expected: int) -> Array:
     return array if array.dtype.kind == "c" else array.astype(float)
 
 
+@_for_numbers("to.InverseDynamics(model)")
 def inverse_dynamics(model: Model, q: Array, v: Array, a: Array, wrenches: Sequence[FrameWrench] = ()) -> Array:
     """Joint forces (N, nv).
 
@@ -80,6 +113,7 @@ def inverse_dynamics(model: Model, q: Array, v: Array, a: Array, wrenches: Seque
     return c.out(rnea(model, **c.rows, f_ext=c.forces()))
 
 
+@_for_numbers("to.FreeBody(model)")
 def forward_dynamics(model: Model, q: Array, v: Array, tau: Array, wrenches: Sequence[FrameWrench] = ()) -> Array:
     """Joint accelerations (N, nv).
 
@@ -93,18 +127,21 @@ def forward_dynamics(model: Model, q: Array, v: Array, tau: Array, wrenches: Seq
     return c.out(aba(model, **c.rows, f_ext=c.forces()))
 
 
+@_for_numbers("to.NonlinearEffects(model)")
 def nonlinear_effects(model: Model, q: Array, v: Array) -> Array:
     """C(q, v) v + g(q), (N, nv)."""
     c = _Call(model, q=q, v=v)
     return c.out(nonlinear_effects_rows(model, **c.rows))
 
 
+@_for_numbers("to.MassMatrix(model)")
 def mass_matrix(model: Model, q: Array) -> Array:
     """M(q), (N, nv, nv)."""
     c = _Call(model, q=q)
     return c.out(crba(model, **c.rows))
 
 
+@_for_numbers("to.FreeBody(model)")
 def solve_mass_matrix(model: Model, q: Array, x: Array) -> Array:
     """M(q)^-1 x, (N, nv), by the branch-sparse factorization."""
     c = _Call(model, q=q, x=x)
@@ -112,6 +149,7 @@ def solve_mass_matrix(model: Model, q: Array, x: Array) -> Array:
     return c.out(np.stack(ltl.solve(factor, list(c.rows["x"]))))
 
 
+@_for_numbers("to.InverseDynamics(model)")
 def inverse_dynamics_derivatives(model: Model, q: Array, v: Array, a: Array) -> tuple[Array, Array, Array]:
     """d tau/dq, d tau/dv and d tau/da = M, each (N, nv, nv)."""
     c = _Call(model, q=q, v=v, a=a)
@@ -119,6 +157,7 @@ def inverse_dynamics_derivatives(model: Model, q: Array, v: Array, a: Array) -> 
     return c.out(d.dq), c.out(d.dv), c.out(d.M)
 
 
+@_for_numbers("to.FreeBody(model)")
 def forward_dynamics_derivatives(model: Model, q: Array, v: Array, tau: Array) -> tuple[Array, Array, Array]:
     """d a/dq, d a/dv and d a/dtau = M^-1, each (N, nv, nv)."""
     c = _Call(model, q=q, v=v, tau=tau)
@@ -126,12 +165,14 @@ def forward_dynamics_derivatives(model: Model, q: Array, v: Array, tau: Array) -
     return c.out(d.dq), c.out(d.dv), c.out(d.dtau)
 
 
+@_for_numbers("to.kinematics.center_of_mass")
 def center_of_mass(model: Model, q: Array) -> Array:
     """World position (N, 3) [m]."""
     c = _Call(model, q=q)
     return c.out(kinematics.center_of_mass(model, **c.rows))
 
 
+@_for_numbers("to.kinematics.kinetic_energy and to.kinematics.potential_energy")
 def energy(model: Model, q: Array, v: Array) -> tuple[Array, Array]:
     """Kinetic and potential energy (N,) [J]."""
     c = _Call(model, q=q, v=v)
@@ -139,12 +180,14 @@ def energy(model: Model, q: Array, v: Array) -> tuple[Array, Array]:
     return c.out(kinematics.kinetic_energy(model, **c.rows)), c.out(potential)
 
 
+@_for_numbers("to.kinematics.spatial_momentum")
 def spatial_momentum(model: Model, q: Array, v: Array) -> Array:
     """Linear and angular momentum about the world's origin (N, 6), world axes."""
     c = _Call(model, q=q, v=v)
     return c.out(kinematics.spatial_momentum(model, **c.rows))
 
 
+@_for_numbers("to.kinematics.frame_position and to.kinematics.frame_rotation")
 def frame_placement(model: Model, q: Array, frame: str) -> tuple[Array, Array]:
     """Rotation (N, 3, 3), world from frame, and world position (N, 3) [m].
 
@@ -159,12 +202,14 @@ def frame_placement(model: Model, q: Array, frame: str) -> tuple[Array, Array]:
     return c.out(rotation), c.out(kinematics.frame_position(model, c.rows["q"], i))
 
 
+@_for_numbers("to.kinematics.frame_velocity")
 def frame_velocity(model: Model, q: Array, v: Array, frame: str, reference: str = "LOCAL_WORLD_ALIGNED") -> Array:
     """Velocity (N, 6) = [linear; angular]."""
     c = _Call(model, q=q, v=v)
     return c.out(kinematics.frame_velocity(model, **c.rows, frame=model.frame_id(frame), reference=reference))
 
 
+@_for_numbers("to.kinematics.frame_jacobian")
 def frame_jacobian(model: Model, q: Array, frame: str, reference: str = "LOCAL_WORLD_ALIGNED") -> Array:
     """Jacobian (N, 6, nv)."""
     c = _Call(model, q=q)
@@ -172,6 +217,7 @@ def frame_jacobian(model: Model, q: Array, frame: str, reference: str = "LOCAL_W
     return c.out(entries.reshape(6, model.nv, -1))
 
 
+@_for_numbers("to.kinematics.frame_jacobian_rate")
 def frame_jacobian_rate(model: Model, q: Array, v: Array, frame: str, reference: str = "LOCAL_WORLD_ALIGNED") -> Array:
     """Time derivative (N, 6, nv) of the Jacobian."""
     c = _Call(model, q=q, v=v)

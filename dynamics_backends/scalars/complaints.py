@@ -48,11 +48,24 @@ def mistake(function: Any, error: Exception, sizes: Mapping[str, int], parameter
     if type(error) is KeyError and error.args[0] not in parameters:
         name, known = error.args[0], ", ".join(parameters) or "none"
         what = f"there is no parameter {name!r} (given: {known}); give it, parameters={{{name!r}: ...}}"
-    elif isinstance(error, IndexError) and not sizes["u"] and "size 0" in message:
-        what = f"{message}: it is called without controls; if it reads them, give their number, nu=..."
+    elif writes(error):
+        what = "it writes into its argument, which is the solver's: work on a copy, `x = x.copy()`, or make a new list"
+    elif not sizes["u"] and (
+        (isinstance(error, IndexError) and "size 0" in message)
+        or (isinstance(error, ValueError) and "got 0)" in message)
+    ):
+        what = (
+            f"{message}: it is called without controls; if it reads them, give their number, nu=..."
+            " (a terminal term has none)"
+        )
     elif isinstance(error, IndexError):
         what = f"{message}; {' and '.join(f'{name} has {n} numbers' for name, n in sizes.items())}"
     return f"{described(function)} fails{own_line(error, function)}: {what}"
+
+
+def writes(error: Exception | None) -> bool:
+    """True for the error of an assignment to an array that cannot be written to."""
+    return isinstance(error, ValueError) and "read-only" in str(error)
 
 
 def _whole(function: Any) -> Any:

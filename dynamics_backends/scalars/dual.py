@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from dynamics_backends.scalars.functions import along, exponent_is_constant, is_number, power
 from dynamics_backends.scalars.numpy_protocol import SpeaksNumPy
 
 Array = np.ndarray
@@ -60,6 +61,12 @@ class Dual(SpeaksNumPy):
         dtype = np.result_type(self.val, self.tan)
         return Dual(np.zeros(shape, dtype), np.zeros((*shape, self.directions), dtype))
 
+    def locked(self) -> Dual:
+        """The same numbers, which cannot be written to."""
+        val, tan = np.asarray(self.val).view(), np.asarray(self.tan).view()
+        val.flags.writeable = tan.flags.writeable = False
+        return type(self)(val, tan)
+
     def copy(self) -> Dual:
         return type(self)(np.array(self.val), np.array(self.tan))
 
@@ -100,11 +107,36 @@ class Dual(SpeaksNumPy):
         quotient = other / self.val
         return Dual(quotient, (-quotient / self.val)[..., None] * self.tan)
 
-    def __pow__(self, exponent: float) -> Dual:
-        return self._chain(self.val**exponent, exponent * self.val ** (exponent - 1))
+    def __pow__(self, exponent: Any) -> Dual:
+        return self._constant_power(float(exponent)) if is_number(exponent) else Dual.powered(self, exponent)
 
     def __rpow__(self, base: Any) -> Dual:
-        return (self * np.log(base)).exp()
+        return Dual.powered(base, self)
+
+    def _constant_power(self, exponent: float) -> Dual:
+        """A power whose exponent is a number."""
+        if exponent == 0.0:
+            return self._chain(1.0 + 0.0 * self.val, 0.0 * self.val)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            value, slope = power(self.val, exponent), exponent * power(self.val, exponent - 1.0)
+        return self._chain(value, slope) if exponent.is_integer() else Dual(value, along(slope[..., None], self.tan))
+
+    @staticmethod
+    def powered(base: Any, exponent: Any) -> Dual:
+        """base ** exponent, one of them dual at least; see :func:`~dynamics_backends.scalars.functions.power`."""
+        a, b = _value(base), _value(exponent)
+        constant = exponent_is_constant(np.real(a), np.real(b))
+        value, tan = power(a, b), 0.0
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+            if isinstance(base, Dual):
+                fixed = np.where(constant, np.real(b), b)
+                slope = np.where(constant & (np.real(b) == 0.0), 0.0, fixed * power(a, fixed - 1.0))
+                tan = tan + along(slope[..., None], base.tan)
+            if isinstance(exponent, Dual):
+                safe = np.where(constant, 1.0, a)
+                rate = np.where(constant, 0.0, value * np.where(np.real(safe) < 0.0, np.nan, np.log(safe)))
+                tan = tan + along(rate[..., None], exponent.tan)
+        return Dual(value, np.asarray(tan))
 
     def __rmatmul__(self, A: Any) -> Dual:
         """A (m, n) times rows (n, N)."""

@@ -15,6 +15,7 @@ import numpy as np
 
 from dynamics_backends import scalar as sm
 from dynamics_backends.scalar import Scalar
+from dynamics_backends.symbols import ca
 
 _SELF_MADE = (
     "sin",
@@ -79,12 +80,81 @@ def choose(truth: Scalar, a: Scalar, b: Scalar) -> Scalar:
     return sm.select(truth - 0.5, a, b)
 
 
+LARGEST_WHOLE = 2**31
+"""Constant exponents below it are passed on as whole numbers."""
+_SYMBOLIC_POWERS = 4
+"""Powers 0, 1, 2, 3 of zero have derivatives of their own in symbols."""
+
+
 def power(a: Scalar, b: Scalar) -> Scalar:
-    """a ** b; a negative a has whole, constant powers only."""
-    if not is_number(b):
-        return _exp(b * _log(a))
-    whole = float(b).is_integer() and abs(b) < 2**31
-    return 1.0 + 0.0 * a if b == 0 else a ** (int(b) if whole else float(b))
+    """a ** b as C's pow: 0 ** 0 = 1, and NaN for a negative a with an exponent that is not whole.
+
+    Derivatives are b a^(b - 1) in a, and a^b log(a) in b, which is NaN for a negative a. At a = 0 the exponent counts as a
+    constant, where it is 0 or at least 1: the derivative in b is 0 there, and that in a is 1 for b = 1, otherwise 0. All kinds of
+    numbers agree, symbols up to their third derivative.
+    """
+    if is_number(b):
+        return _constant_power(a, float(b))
+    if any(hasattr(x, "is_symbolic") for x in (a, b)):
+        return _symbolic_power(a, b)
+    for x in (a, b):
+        if hasattr(x, "powered"):
+            return type(x).powered(a, b)
+    return _power_of_arrays(a, b)
+
+
+def _constant_power(a: Scalar, b: float) -> Scalar:
+    if b == 0.0:
+        return 1.0 + 0.0 * a
+    if isinstance(a, _ARRAYS) and np.iscomplexobj(a):
+        return _power_of_arrays(a, b)
+    return a ** (int(b) if b.is_integer() and abs(b) < LARGEST_WHOLE else b)
+
+
+def exponent_is_constant(a: Any, b: Any) -> Any:
+    """Where real a and b are such that the exponent counts as a constant: at a = 0, for b = 0 and b >= 1."""
+    return (a == 0.0) & ((b >= 1.0) | (b == 0.0))
+
+
+def along(slope: Any, direction: Any) -> Any:
+    """slope * direction, 0 where the direction is 0, also for a slope that is infinite or NaN."""
+    with np.errstate(invalid="ignore"):
+        return np.where(direction == 0.0, 0.0, slope * direction)
+
+
+def _power_of_arrays(a: Any, b: Any) -> Any:
+    """Of floats NumPy's own; of complex numbers to first order in the imaginary parts, which a complex step reads."""
+    x, y = np.real(a).astype(float) if np.ndim(a) else float(np.real(a)), np.real(b)
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        value = np.power(x, y)
+        if not (np.iscomplexobj(a) or np.iscomplexobj(b)):
+            return value
+        slope = np.where(np.asarray(y) == 0.0, 0.0, y * np.power(x, y - 1.0))
+        constant = exponent_is_constant(np.asarray(x), np.asarray(y))
+        rate = np.where(constant, 0.0, value * np.log(np.where(constant, 1.0, x)))
+    found = np.empty(np.shape(value), dtype=complex)
+    found.real, found.imag = value, along(slope, np.imag(a)) + along(rate, np.imag(b))
+    return found
+
+
+def _symbolic_power(a: Any, b: Any) -> Any:
+    """The power of zero by itself, so that CasADi's derivatives of the other branch never meet a logarithm of zero."""
+    if not hasattr(a, "is_symbolic") or a.is_constant():
+        return a**b
+    if hasattr(b, "is_symbolic") and b.is_constant():
+        return _constant_power(a, float(b))
+    at_zero = ca.logic_and(a == 0.0, ca.logic_or(b >= 1.0, b == 0.0))
+    of_zero = sum(ca.if_else(b == k, a**k, 0.0) for k in range(_SYMBOLIC_POWERS))
+    return ca.if_else(at_zero, of_zero, ca.if_else(at_zero, 1.0, a) ** b)
+
+
+def has_power(rows: Any) -> bool:
+    """True for symbols with a power whose exponent is not constant."""
+    column = ca.vertcat(*rows) if isinstance(rows, (list, tuple)) else rows
+    if not isinstance(column, ca.SX):
+        return False
+    function = ca.Function("powers", [ca.vertcat(*ca.symvar(column))], [column])
+    return any(function.instruction_id(k) == ca.OP_POW for k in range(function.n_instructions()))
 
 
 def absolute(x: Scalar) -> Scalar:

@@ -34,6 +34,8 @@ def evaluated_at(
 ) -> Array:
     """Values (n_out, N) of a function of one knot at x (nx, N), u (nu, N), t (N,), p name -> (n, N)."""
     xs, us, ps = x.T.copy(), u.T.copy(), {name: rows.T.copy() for name, rows in p.items()}
+    for array in (xs, us, *ps.values()):
+        array.flags.writeable = False
     rows = []
     for i, time in enumerate(t.tolist()):
         own = {name: values[i] for name, values in ps.items()}

@@ -89,6 +89,8 @@ class Taylor(SpeaksNumPy):
 
     def __pow__(self, exponent: float) -> Taylor:
         """A constant power: whole ones by multiplication, for any value."""
+        if exponent == 0:
+            return self * 0.0 + 1.0
         if float(exponent).is_integer() and 0 < exponent <= LARGEST_PRODUCT:
             return self if exponent == 1 else self * self ** (exponent - 1)
         x, e = self.c[0], exponent

@@ -25,8 +25,9 @@ import numpy as np
 from dynamics_backends import scalar as sm
 from dynamics_backends.scalar import Rows, Scalar
 from dynamics_backends.scalars import entry_functions as entry_functions
-from dynamics_backends.scalars.complaints import OWN, described, mistake, own_line
+from dynamics_backends.scalars.complaints import OWN, described, mistake, own_line, writes
 from dynamics_backends.scalars.entries import Entries, Entry, NoNumber, count, from_rows, unboxed
+from dynamics_backends.scalars.functions import has_power
 from dynamics_backends.scalars.points import evaluated_at, on_numbers
 
 Array = np.ndarray
@@ -42,6 +43,19 @@ _UNLIKE = (
     "something from call to call?)"
 )
 _ARRAY = "`np.array(..., like=x)` instead of `np.array(...)` keeps what stands in the array traceable"
+
+
+class NoResult(ValueError):
+    """A user's function returns None."""
+
+
+def locked(rows: Any) -> Any:
+    """Rows that cannot be written to: a view of an array, also of those inside of a dual number; symbols as they are."""
+    if isinstance(rows, np.ndarray):
+        view = rows.view()
+        view.flags.writeable = False
+        return view
+    return rows.locked() if hasattr(rows, "locked") else rows
 
 
 class UserFunction:
@@ -63,7 +77,7 @@ class UserFunction:
             return self.function(x, u, t, p)
         if kind == "entries":
             return Entry.stack(_components(self.function(x, u, t, p)))
-        given = (x, u, t, p)
+        given = (locked(x), locked(u), locked(t), {name: locked(rows) for name, rows in p.items()})
         try:
             if "float" not in self._ways:
                 self._decide(*_numbers(*given))
@@ -91,10 +105,21 @@ class UserFunction:
                 complaints.append(error)
                 continue
             self._ways[kind] = way
+            if kind == "symbols" and way == "rows" and has_power(found):
+                return self._by_entries_or(found, given)
             if way == "points" and not self.why:
                 self._tell(complaints[-1])
             return found
         raise complaints[-1]
+
+    def _by_entries_or(self, found: Any, given: tuple) -> Any:
+        """The function by entries, whose powers have derivatives at zero; what rows gave where entries fail."""
+        try:
+            by_entries = self._by_entries(given)
+        except Exception:
+            return found
+        self._ways["symbols"] = "entries"
+        return by_entries
 
     def _candidates(self, kind: str) -> list[str]:
         best = self._ways.get("float", "rows")
@@ -108,18 +133,32 @@ class UserFunction:
 
     def _by(self, way: str, given: tuple) -> Any:
         if way == "rows":
-            return self.function(*given)
+            return self._returned(self.function(*given))
         return self._by_entries(given) if way == "entries" else on_numbers(self._at_points, self.n_out, given)
 
     def _by_entries(self, given: tuple) -> Rows:
         x, u, t, p = given
         known = {name: from_rows(rows) for name, rows in p.items()}
-        results = self.counted(_components(self.function(from_rows(x), from_rows(u), Entry(t), known)))
+        given = (
+            locked(from_rows(x)),
+            locked(from_rows(u)),
+            Entry(t),
+            {name: locked(rows) for name, rows in known.items()},
+        )
+        results = self.counted(_components(self._returned(self.function(*given))))
         zero = zero_of(x, u, t)
         return sm.stack([unboxed(e) + zero for e in results])
 
     def _at_points(self, x: Array, u: Array, t: Array, p: Mapping[str, Array]) -> Array:
-        return evaluated_at(self.function, lambda result: self.counted(_components(result)), x, u, t, p)
+        return evaluated_at(self.function, lambda result: self.counted(_components(self._returned(result))), x, u, t, p)
+
+    def _returned(self, result: Any) -> Any:
+        """The result. Raises NoResult for None."""
+        if result is None:
+            raise NoResult(
+                f"{described(self.function)} returns None: end it with `return [...]`, a list of n_out = {self.n_out} numbers"
+            )
+        return result
 
     def counted(self, results: list[Any]) -> list[Any]:
         """The results, if there are n_out; raises ValueError for another number."""
@@ -142,6 +181,9 @@ class UserFunction:
                 pass
             found, complaint = _attempted(lambda: self._by_entries((x, u, t, p)))
             alone, failure = _attempted(lambda: self._at_points(x, u, t, p))
+        for error in (complaint, failure):
+            if isinstance(error, NoResult) or writes(error):
+                raise error
         if found is not None and (alone is None or _agree(found, alone)):
             self._ways["float"] = "entries"
         elif failure is None:
@@ -150,9 +192,8 @@ class UserFunction:
 
     def _same_in_a_batch(self, x: Array, u: Array, t: Array, p: Mapping[str, Array]) -> bool:
         def value(part: slice) -> Array:
-            rows = self.function(
-                x[:, part].copy(), u[:, part].copy(), t[part], {k: v[:, part].copy() for k, v in p.items()}
-            )
+            known = {k: locked(v[:, part].copy()) for k, v in p.items()}
+            rows = self.function(locked(x[:, part].copy()), locked(u[:, part].copy()), locked(t[part].copy()), known)
             return np.stack([r + 0.0 * t[part] for r in rows])
 
         together = value(slice(None))

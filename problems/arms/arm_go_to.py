@@ -34,6 +34,7 @@ from problems.arms.arm_guess import (
 from problems.arms.arm_limits import (
     effort_limits,
     friction_left_out,
+    goal_beyond_limits,
     joint_limits,
     meant,
     placeholders,
@@ -245,7 +246,11 @@ def build(settings: Settings, backend: BackendFactory) -> Task:
         _goal_point(arm, s),
         other_guesses=tuple(others),
         points=_watched(arm, s),
-        warnings=(*doubts, *(() if s.torque_limits is False else (*placeholders(model), *too_weak(arm, goals=known)))),
+        warnings=(
+            *doubts,
+            *goal_beyond_limits(arm),
+            *(() if s.torque_limits is False else (*placeholders(model), *too_weak(arm, goals=known))),
+        ),
         notes=(*reach_notes(arm, at_goal), *friction),
         outcome=account.outcome,
         nearness=lambda xs: _nearness(arm, s, xs),

@@ -49,9 +49,21 @@ def require_goal_within_limits(arm: Arm, margin: float) -> None:
         i = int(beyond[0])
         limit, narrowed = lower[i] if q[i] < lower[i] else upper[i], f", narrowed by {margin:g}" if margin else ""
         raise ValueError(
-            f"goal_q of {model.q_names[i]!r} is {q[i]:.6g}, beyond its limit {limit:.6g}{narrowed}, which position_limits = true "
-            "holds: choose a goal within it, or leave position_limits out"
+            f"goal_q of {model.q_names[i]!r} is {q[i]:.6g}{model.degrees_hint(i, float(q[i]))}, beyond its limit "
+            f"{limit:.6g}{narrowed}, which position_limits = true holds: choose a goal within it, or leave position_limits out"
         )
+
+
+def goal_beyond_limits(arm: Arm) -> tuple[str, ...]:
+    """Sentences about coordinates of a goal in joint space that look like degrees."""
+    if arm.x_goal is None:
+        return ()
+    model, q = arm.model, arm.x_goal[: arm.model.nq]
+    return tuple(
+        f"goal_q has {model.q_names[i]} at {q[i]:.6g} rad{hint}, limits [{model.q_lower[i]:.6g}, {model.q_upper[i]:.6g}]"
+        for i in range(model.nq)
+        if (hint := model.degrees_hint(i, float(q[i])))
+    )
 
 
 def joint_limits(arm: Arm, margin: float, all_of_them: bool) -> to.Constraint:

@@ -10,6 +10,7 @@ from scipy.special import expit
 from dynamics_backends.methods.forward_ad import ForwardAD
 from dynamics_backends.protocol import FunctionMap
 from dynamics_backends.registry import backend_names, make_backend
+from dynamics_backends.rigid_body import batched
 from dynamics_backends.rigid_body.algorithms.kinematics import frame_position, kinetic_energy
 from dynamics_backends.rigid_body.algorithms.rnea import rnea
 from dynamics_backends.rigid_body.model.sample_models import chain
@@ -252,6 +253,144 @@ def test_mistakes_are_told_as_they_are():
             make_backend(FunctionMap(function, 2, 0, 1), "forward_ad", engine="numpy").jacobians(x, u)
     with pytest.raises(ValueError, match="returned 2 rows; expected n_out = 1"):
         make_backend(FunctionMap(lambda x, u, t, p: np.array([x.sum(), 1.0]), 2, 0, 1), "forward_ad").jacobians(x, u)
+
+
+POWERS = {
+    "x ** 0": lambda x, u, t, p: [x[0] ** 0],
+    "x ** 0.0": lambda x, u, t, p: [x[0] ** 0.0],
+    "x ** 1": lambda x, u, t, p: [x[0] ** 1],
+    "x ** 3": lambda x, u, t, p: [x[0] ** 3],
+    "x ** 2.5": lambda x, u, t, p: [x[0] ** 2.5],
+    "x ** p, p = 0": lambda x, u, t, p: [x[0] ** p["exponents"][0]],
+    "x ** p, p = 2": lambda x, u, t, p: [x[0] ** p["exponents"][1]],
+    "x ** u": lambda x, u, t, p: [x[0] ** u[0]],
+    "np.power(x, u)": lambda x, u, t, p: [np.power(x[0], u[0])],
+    "2 ** x": lambda x, u, t, p: [2 ** x[0]],
+}
+BASES = np.array([[0.0], [0.0], [0.0], [0.0], [-1.5], [2.0], [2.0]])
+EXPONENTS = np.array([[0.0], [1.0], [2.0], [2.5], [2.0], [-1.5], [0.0]])
+
+
+def power_derivatives(name):
+    """Value, slopes in x and u, and second derivatives xx, ux, uu (7, 6) by the rule of :func:`power`."""
+    rows = []
+    for x, u in zip(BASES[:, 0].tolist(), EXPONENTS[:, 0].tolist(), strict=True):
+        if name == "2 ** x":
+            c = math.log(2.0)
+            rows.append([2.0**x, c * 2.0**x, 0.0, c * c * 2.0**x, 0.0, 0.0])
+            continue
+        constant = {"x ** u": None, "np.power(x, u)": None, "x ** p, p = 0": 0.0, "x ** p, p = 2": 2.0}
+        b = constant[name] if name in constant else float(name.split()[-1])
+        fixed, b = b is not None, u if b is None else b
+        if x < 0.0 and not b.is_integer():
+            rows.append([np.nan, np.nan, 0.0, np.nan, np.nan, 0.0])
+            continue
+        slopes = [
+            x**b,
+            b * x ** (b - 1.0) if b else 0.0,
+            b * (b - 1.0) * x ** (b - 2.0) if b not in (0.0, 1.0) else 0.0,
+        ]
+        in_u = [0.0, 0.0, 0.0]
+        if not fixed and x != 0.0:
+            c = math.log(x) if x > 0.0 else np.nan
+            in_u = [c * x**b, x ** (b - 1.0) * (1.0 + b * c), c * c * x**b]
+        rows.append([slopes[0], slopes[1], in_u[0], slopes[2], in_u[1], in_u[2]])
+    return np.array(rows)
+
+
+@pytest.mark.filterwarnings("ignore:(divide by zero|invalid value) encountered:RuntimeWarning")
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("name", POWERS)
+def test_powers_agree_at_zero_and_below(name, method, engine):
+    """0 ** 0 = 1, and at zero the exponent counts as a constant; differences are left out where they would leave the domain."""
+    backend = make_backend(FunctionMap(POWERS[name], 1, 1, 1), method, engine=engine)
+    p, expected = {"exponents": np.array([0.0, 2.0])}, power_derivatives(name)
+    j = backend.jacobians(BASES, EXPONENTS, 0.0, p)
+    found = np.stack([j.value[:, 0], j.fx[:, 0, 0], j.fu[:, 0, 0]], axis=1)
+    inside = np.full(len(BASES), True)
+    if "difference" in method and ("u" in name or name == "x ** 2.5"):
+        inside = BASES[:, 0] > 0.0
+    np.testing.assert_allclose(found[:, 0], expected[:, 0], rtol=1e-12, atol=1e-12)
+    tolerance = DIFFERENCES if "difference" in method else 1e-10
+    np.testing.assert_allclose(found[inside], expected[inside, :3], rtol=tolerance, atol=tolerance)
+    if method in SECOND and "difference" not in method:
+        H = backend.hessian_contraction(BASES, EXPONENTS, 0.0, p, np.ones((len(BASES), 1)))[1]
+        second = np.stack([H.xx[:, 0, 0], H.ux[:, 0, 0], H.uu[:, 0, 0]], axis=1)
+        whole = ~np.isnan(expected[:, 0])  # where the value is no number, neither are these
+        np.testing.assert_allclose(second[whole], expected[whole, 3:], rtol=1e-8, atol=1e-8)
+
+
+def assigns(x, u, t, p):
+    x[0] = 3.0
+    return [x[0]]
+
+
+def scales(x, u, t, p):
+    x *= 2.0
+    return [x[0]]
+
+
+def writes_parameters(x, u, t, p):
+    p["gain"] -= x[:1]
+    return [p["gain"][0]]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("function", [assigns, scales, writes_parameters])
+def test_a_function_that_writes_into_its_arguments_is_refused(function, method, engine):
+    backend = make_backend(FunctionMap(function, 2, 1, 1), method, engine=engine)
+    x, p = X.copy(), {"gain": np.array([1.0])}
+    for evaluate in (backend.f, backend.jacobians):
+        with pytest.raises(ValueError, match="read-only") as caught:
+            evaluate(x, np.ones((4, 1)), 0.0, p)
+        (note,) = caught.value.__notes__
+        assert note.startswith(f"function {function.__name__} (") and "work on a copy, `x = x.copy()`" in note
+    np.testing.assert_array_equal(x, X)
+    assert p["gain"] == 1.0
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("method", METHODS)
+def test_a_function_may_write_into_a_copy(method, engine):
+    def on_a_copy(x, u, t, p):
+        x = x.copy()
+        x[0] = x[0] * x[1]
+        return [x[0] * u[0]]
+
+    map = FunctionMap(on_a_copy, 2, 1, 1)
+    j = make_backend(map, method, engine=engine).jacobians(X, np.full((4, 1), 2.0))
+    np.testing.assert_allclose(j.fx[:, 0], 2.0 * X[:, ::-1], atol=1e-6)
+    assert map.called.why == ""
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_function_that_returns_nothing_is_told_to_return(engine):
+    def forgets(x, u, t, p):
+        x[0] * x[1]
+
+    backend = make_backend(FunctionMap(forgets, 2, 0, 1), "forward_ad", engine=engine)
+    for evaluate in (backend.f, backend.jacobians):
+        with pytest.raises(
+            ValueError, match=r"forgets .* returns None: end it with `return \[...\]`, a list of n_out = 1"
+        ):
+            evaluate(X, np.zeros((4, 0)))
+
+
+def test_functions_of_arrays_name_what_residuals_call(caplog):
+    """They are evaluated knot by knot; the log says what is traced instead."""
+    model = chain(2)
+    functions = {
+        "to.kinematics.frame_position": lambda x, u, t, p: [batched.frame_placement(model, x[:2], "body1")[1][0]],
+        "to.kinematics.frame_velocity": lambda x, u, t, p: [batched.frame_velocity(model, x[:2], x[2:], "body1")[0]],
+        "to.kinematics.center_of_mass": lambda x, u, t, p: [batched.center_of_mass(model, x[:2])[2]],
+        "to.MassMatrix": lambda x, u, t, p: [batched.mass_matrix(model, x[:2])[0, 0]],
+    }
+    for remedy, function in functions.items():
+        map = FunctionMap(function, 4, 0, 1)
+        make_backend(map, "forward_ad", engine="numpy").jacobians(np.ones((3, 4)), np.zeros((3, 0)))
+        assert f"inside of a residual or of dynamics call {remedy}" in map.called.why
 
 
 @pytest.mark.parametrize("engine", ENGINES)

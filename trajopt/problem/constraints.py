@@ -186,9 +186,10 @@ def softened(constraint: Constraint, weight: Values, width: float = 0.01, name: 
 def state_bounds(
     manifold: Manifold, lower: Values, upper: Values, name: str = "state bounds", names: Sequence[str] | None = None
 ) -> Constraint:
-    """lower <= x <= upper, each (nx,), on the numbers of the state that have a finite bound; names: of all of them.
+    """lower <= x <= upper on the numbers of the state that have a finite bound.
 
-    On a vector space they are bounds on variables to the solvers that have such.
+    lower, upper: (nx,), or one number for all. names: of all numbers of the state. On a vector space they are bounds on variables
+    to the solvers that have such.
     Raises ValueError where nothing is bounded, or a bound is NaN.
     """
     low, high = (np.broadcast_to(np.asarray(b, dtype=float), (manifold.nx,)) for b in (lower, upper))

@@ -16,7 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from dynamics_backends.protocol import Array, Batch, DynamicsBackend, Hessians, Parameters, SecondOrderBackend
+from dynamics_backends.protocol import Array, Batch, DynamicsBackend, Hessians, Map, Parameters, SecondOrderBackend
+from dynamics_backends.registry import as_backend
 from trajopt.problem.ocp import LinearizedStep, Sampling, StepContraction
 
 JUMP = "jump"
@@ -26,12 +27,14 @@ JUMP = "jump"
 class ImpactStage:
     """A jump under a backend: a :class:`~trajopt.problem.ocp.DiscreteMap` which needs no time.
 
-    Raises ValueError for a map whose output is no tangent vector of the state.
+    backend: of the jump, or the jump alone, with its default backend. Raises ValueError for a map whose output is no tangent
+    vector of the state.
     """
 
     takes_time = False
 
-    def __init__(self, backend: DynamicsBackend) -> None:
+    def __init__(self, backend: DynamicsBackend | Map) -> None:
+        backend = as_backend(backend)
         jump = backend.map
         if jump.n_out != jump.manifold.ndx:
             raise ValueError(

@@ -161,7 +161,7 @@ def _several(where: str, given: Any) -> tuple[Any, ...]:
 class OCP:
     """An immutable optimal control problem; see the module docstring.
 
-    x0: (nx,). u_lower, u_upper: None, (nu,) or (N, nu), infinite where unbounded.
+    x0: (nx,). u_lower, u_upper: None, a number for all controls, (nu,) or (N, nu), infinite where unbounded.
     model: the robot behind the state (q, v), if there is one; used to check and to report, never to solve.
     marks: goals, obstacles and shapes to be shown (:class:`~trajopt.Marks`), never to solve; goals and spheres of cost terms and
     constraints are shown where it has none.
@@ -199,6 +199,10 @@ class OCP:
             raise ValueError("an OCP needs at least one phase")
         if self.replay_tolerance is not None and not self.replay_tolerance > 0.0:
             raise ValueError(f"replay_tolerance = {self.replay_tolerance!r}; expected a positive number, or None")
+        for key in ("u_lower", "u_upper"):
+            bound = getattr(self, key)
+            if bound is not None and not bound.ndim:
+                object.__setattr__(self, key, np.full(self.nu, float(bound)))
 
     def __repr__(self) -> str:
         kinds = {"phases": self.phases, "costs": self.terms(), "constraints": self.constraints()}

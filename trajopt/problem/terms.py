@@ -117,7 +117,8 @@ def state_cost(manifold: Manifold, reference: Values, weight: Values = 1.0, name
     """
     reference = np.asarray(reference, dtype=float)
     if reference.shape[-1:] != (manifold.nx,):
-        raise ValueError(f"term {name!r}: reference has shape {reference.shape}; expected (nx = {manifold.nx},)")
+        hint = velocities_hint(manifold, reference.shape[-1:])
+        raise ValueError(f"term {name!r}: reference has shape {reference.shape}; expected (nx = {manifold.nx},){hint}")
     error = quaternion_error(manifold, reference)
     if error > QUATERNION_TOLERANCE:
         raise ValueError(f"term {name!r}: a quaternion of the reference has norm 1 +- {error:.1e}: normalize it")
@@ -348,6 +349,14 @@ def last_axis(value: Values, size: int, what: str, where: str) -> Array:
     if value.ndim not in (1, 2) or value.shape[-1] != size:
         raise ValueError(f"{what} of {where!r} has shape {value.shape}; expected ({size},) or (N, {size})")
     return value
+
+
+def velocities_hint(manifold: Manifold, shape: tuple[int, ...]) -> str:
+    """What helps where a state (q, v) is given as q alone: "" for other shapes."""
+    nv = manifold.ndx // 2
+    if manifold.ndx % 2 or shape != (manifold.nx - nv,):
+        return ""
+    return f": for a state (q, v) append velocities, np.r_[q, np.zeros({nv})]"
 
 
 # -- unit quaternions ---------------------------------------------------------------------------------------------------

@@ -17,13 +17,14 @@ from dynamics_backends.protocol import (
     Batch,
     DynamicsBackend,
     Hessians,
+    Map,
     NeedsScheme,
     Parameters,
     SecondOrderBackend,
     is_second_order,
     unwrapped,
 )
-from dynamics_backends.registry import same_method, steps_at_once
+from dynamics_backends.registry import as_backend, same_method, steps_at_once
 from trajopt.problem.ocp import LinearizedStep, Sampling, StepContraction
 from trajopt.step.integrators import EULER, RUNGE_KUTTA, SCHEMES, SEMI_IMPLICIT_EULER, stage_map, step_rows
 from trajopt.step.runge_kutta_stages import Substep, chained, substeps_of
@@ -36,14 +37,17 @@ MOST_SUBSTEPS = 10_000
 class SampledSystem:
     """A system under a backend, sampled by a scheme: a :class:`~trajopt.problem.ocp.DiscreteMap`.
 
-    scheme: one of :data:`~trajopt.step.integrators.SCHEMES`. substeps: steps of the scheme per dt, the control held.
+    backend: of the system, or the system alone, which then has its default backend: ``analytic`` where it has closed-form
+    derivatives, else ``forward_ad``. scheme: one of :data:`~trajopt.step.integrators.SCHEMES`. substeps: steps of the scheme per
+    dt, the control held.
     ``stages`` is the backend that steps call: the given one, or one with implicit damping by the same method.
-    Raises UnknownName for a scheme, ValueError for one that does not fit the system.
+    Raises UnknownName for a scheme, ValueError for one that does not fit the system, TypeError for what is no system.
     """
 
     takes_time = True
 
-    def __init__(self, backend: DynamicsBackend, scheme: str = SEMI_IMPLICIT_EULER, substeps: int = 1) -> None:
+    def __init__(self, backend: DynamicsBackend | Map, scheme: str = SEMI_IMPLICIT_EULER, substeps: int = 1) -> None:
+        backend = as_backend(backend)
         _check_scheme(backend, scheme, substeps)
         self.backend = backend
         self.stages = stage_backend(backend, scheme)

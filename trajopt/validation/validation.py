@@ -11,7 +11,7 @@ from dynamics_backends.protocol import Array, Batch
 from trajopt.guesses.guesses import Guess
 from trajopt.problem.constraints import Constraint
 from trajopt.problem.ocp import OCP, Phase
-from trajopt.problem.terms import QUATERNION_TOLERANCE, CostTerm, quaternion_error
+from trajopt.problem.terms import QUATERNION_TOLERANCE, CostTerm, quaternion_error, velocities_hint
 from trajopt.validation.evaluation_doubts import function_doubts, function_mistakes, length_doubts
 from trajopt.validation.finiteness import finiteness_doubts
 from trajopt.validation.reach import frame_goals, reach_warnings
@@ -102,7 +102,7 @@ def refuse_constraints(ocp: OCP, who: str) -> None:
 def _structure(ocp: OCP) -> Iterator[str]:
     nx, n, nu = ocp.manifold.nx, ocp.horizon, ocp.nu
     if ocp.x0.shape != (nx,):
-        yield f"x0 has shape {ocp.x0.shape}; expected (nx = {nx},)"
+        yield f"x0 has shape {ocp.x0.shape}; expected (nx = {nx},){velocities_hint(ocp.manifold, ocp.x0.shape)}"
     if n == 0:
         yield "the horizon has no knots; give at least one time step"
     if nu == 0:
@@ -260,7 +260,8 @@ def _doubts(ocp: OCP, has_errors: bool) -> Iterator[str]:
     outside = np.flatnonzero((q < ocp.model.q_lower) | (q > ocp.model.q_upper))
     for i in outside:
         limits = f"[{ocp.model.q_lower[i]:.6g}, {ocp.model.q_upper[i]:.6g}]"
-        yield f"x0 is outside of its limits: {ocp.model.q_names[i]} = {q[i]:.6g}, limits {limits}"
+        hint = ocp.model.degrees_hint(int(i), float(q[i]))
+        yield f"x0 is outside of its limits: {ocp.model.q_names[i]} = {q[i]:.6g}{hint}, limits {limits}"
 
 
 def _spread_weights(ocp: OCP) -> Iterator[str]:

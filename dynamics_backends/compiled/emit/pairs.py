@@ -128,6 +128,16 @@ def _multiplied(x: Any, exponent: int) -> Any:
     return x * half if exponent % 2 else half
 
 
+def _first_order_power(a: Pair, exponent: Pair) -> tuple[Any, Any]:
+    """The value of a ** exponent, and its change along the second numbers; 0 along a number that does not change."""
+    e = exponent.first
+    value = a.first**e
+    change = ca.if_else(a.second == 0, 0.0, e * a.first ** (e - 1.0) * a.second)
+    if not exponent.second.is_zero():
+        change = change + ca.if_else(exponent.second == 0, 0.0, value * ca.log(a.first) * exponent.second)
+    return value, change
+
+
 class DualPair(Pair):
     """(value, tangent)."""
 
@@ -170,12 +180,7 @@ class DualPair(Pair):
         return self._chain(root, 0.5 / root)
 
     def power(self, exponent: DualPair) -> DualPair:
-        e = exponent.first
-        value = self.first**e
-        tangent = e * self.first ** (e - 1.0) * self.second
-        if not exponent.second.is_zero():
-            tangent = tangent + value * ca.log(self.first) * exponent.second
-        return DualPair(value, tangent)
+        return DualPair(*_first_order_power(self, exponent))
 
     @staticmethod
     def atan2(y: Any, x: Any) -> DualPair:
@@ -235,7 +240,10 @@ class ComplexPair(Pair):
         return ComplexPair(ca.log(self.modulus()), ca.atan2(self.second, self.first))
 
     def power(self, exponent: ComplexPair) -> ComplexPair:
-        return (exponent * self.log()).exp()
+        """exp(exponent log self) for a positive real part, else to first order in the imaginary parts."""
+        usual, (value, second) = (exponent * self.log()).exp(), _first_order_power(self, exponent)
+        positive = self.first > 0
+        return ComplexPair(ca.if_else(positive, usual.first, value), ca.if_else(positive, usual.second, second))
 
     def sqrt(self) -> ComplexPair:
         """The root with real part >= 0."""

@@ -336,6 +336,13 @@ class Model:
                 q[:, end - 4 : end] = quaternion / np.linalg.norm(quaternion, axis=1, keepdims=True)
         return q[0] if N is None else q
 
+    def degrees_hint(self, coordinate: int, value: float) -> str:
+        """Return " (degrees?)" for an angle far beyond 2 pi and its limits, "" for any other value of an entry of q."""
+        lower, upper = self.q_lower[coordinate], self.q_upper[coordinate]
+        beyond = max(lower - value, value - upper)
+        looks_so = self.q_units[coordinate] == "rad" and abs(value) > 2.0 * np.pi and beyond > 1.0
+        return " (degrees?)" if looks_so else ""
+
     # Other models
 
     def replace(self, **changes) -> Model:

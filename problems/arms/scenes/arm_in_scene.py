@@ -312,10 +312,12 @@ def _require_in_limits(model: Model, key: str, x: Array | None) -> None:
     """Raises ValueError that names a joint beyond its limits, and what its limit is."""
     if x is None:
         return
-    for name, q, lower, upper in zip(model.q_names, x[: model.nq], model.q_lower, model.q_upper, strict=True):
+    rows = zip(model.q_names, x[: model.nq], model.q_lower, model.q_upper, strict=True)
+    for i, (name, q, lower, upper) in enumerate(rows):
         if not lower - BEYOND <= q <= upper + BEYOND:
             side, limit = ("above its upper", upper) if q > upper else ("below its lower", lower)
-            raise ValueError(f"{key} has {name} at {q:.6g}, {side} limit {limit:.6g}: move it within the limits")
+            hint = model.degrees_hint(i, float(q))
+            raise ValueError(f"{key} has {name} at {q:.6g}{hint}, {side} limit {limit:.6g}: move it within the limits")
 
 
 def _require_free(q: Array, what: str, motion: MotionInScene, check: MeshCheck | None) -> None:

@@ -136,6 +136,13 @@ def test_what_is_no_orientation_is_refused(tmp_path, rotation, message):
         task(tmp_path, goal_position=AT, goal_rotation=rotation)
 
 
+def test_a_goal_in_degrees_is_answered(tmp_path):
+    told = task(tmp_path, goal_q=(90.0,), guess="constant").warnings
+    assert "goal_q has hinge at 90 rad (degrees?), limits [-3, 3]" in told
+    with pytest.raises(ValueError, match=r"is 90 \(degrees\?\), beyond its limit 3"):
+        task(tmp_path, goal_q=(90.0,), position_limits=True)
+
+
 def test_a_way_too_long_for_the_velocity_limits_is_the_reason(tmp_path):
     for goal in ({"goal_position": AT}, {"goal_q": (1.0,)}):
         (told,) = task(tmp_path, speed=0.5, **goal).missed(motion(0.5))

@@ -73,6 +73,37 @@ def test_more_substeps_than_a_run_of_hours_takes_are_refused():
     assert to.Phase(many, np.full(1000, 0.01)).knots == 1000
 
 
+@pytest.mark.parametrize(
+    ("x0", "message"),
+    [
+        (
+            [0.1, 0.2],
+            "x0 has shape (2,); expected (nx = 4,): for a state (q, v) append velocities, np.r_[q, np.zeros(2)]",
+        ),
+        ([0.1, 0.2, 0.3], "x0 has shape (3,); expected (nx = 4,)"),
+        ([90.0, 0.0, 0.0, 0.0], "x0 is outside of its limits: shoulder = 90 (degrees?), limits [-2, 2]"),
+        ([3.0, 0.0, 0.0, 0.0], "x0 is outside of its limits: shoulder = 3, limits [-2, 2]"),
+    ],
+)
+def test_states_without_velocities_and_in_degrees_are_answered(x0, message):
+    model = to.load_robot("double_pendulum").replace(q_lower=[-2.0, -np.inf], q_upper=[2.0, np.inf])
+    dynamics = to.SampledSystem(make_backend(to.FreeBody(model), engine="numpy"), "rk4")
+    ocp = OCP.single_phase(dynamics, x0, 3, 0.1, [control_cost(2)], model=model)
+    assert [f.message for f in validate(ocp)] == [message]
+    if len(x0) == 2:
+        with pytest.raises(ValueError, match="append velocities"):
+            state_cost(dynamics.manifold, x0)
+
+
+def test_a_number_bounds_all_controls():
+    ocp = _problem(u_lower=-2.0, u_upper=np.float64(3.0))
+    assert _messages(ocp) == []
+    lower, upper = ocp.control_bounds
+    assert lower.shape == upper.shape == (5, 3) and (lower == -2.0).all() and (upper == 3.0).all()
+    bounds = to.state_bounds(Manifold.vector(3), -1.0, [1.0, np.inf, 2.0])
+    np.testing.assert_array_equal(bounds.lower, [-1.0, -1.0, -1.0])
+
+
 def test_a_good_problem_has_no_findings():
     ocp = _problem(u_lower=-np.ones(3), u_upper=np.ones((5, 3)))
     assert validate(ocp, constant_guess(ocp)) == []

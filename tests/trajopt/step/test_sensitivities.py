@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import textbook_systems as textbook
 
+import trajopt as to
 from dynamics_backends.manifold import SE2, SE3, SO3, Manifold, vector_space
 from dynamics_backends.manifold_curvature import d_dexp_inv
 from dynamics_backends.protocol import FunctionMap
@@ -39,6 +40,23 @@ def _by_complex_step(system, scheme, substeps, x, u, t, dt):
         reached = step_rows(system, scheme, substeps, moved, u.T + step[manifold.ndx :], t, dt, {})
         columns.append(manifold.difference(x_next, reached).imag.T / H)
     return x_next.T, np.stack(columns, axis=2)
+
+
+def test_a_system_alone_has_its_default_backend():
+    """Closed form where it is written out, forward AD for a user's function; the steps are those of such a backend."""
+    robot = to.FreeBody(to.chain(2))
+    double = to.FunctionMap(lambda x, u, t, p: [x[1], u[0] * x[0]], 2, 1)
+    rng = np.random.default_rng(0)
+    for system, method in ((robot, "analytic"), (double, "forward_ad")):
+        alone, given = to.SampledSystem(system, "rk4"), to.SampledSystem(to.make_backend(system, method), "rk4")
+        assert alone.backend.name == method
+        x, u = rng.standard_normal((3, system.manifold.nx)), rng.standard_normal((3, system.nu))
+        for a, b in zip(alone.linearize(x, u, 0.0, 0.1), given.linearize(x, u, 0.0, 0.1), strict=True):
+            np.testing.assert_array_equal(a, b)
+    with pytest.raises(TypeError, match=r"got Model; a robot's model becomes a system by trajopt.FreeBody"):
+        to.SampledSystem(to.chain(2))
+    with pytest.raises(TypeError, match=r"got function; .* a function by trajopt.FunctionMap\(function, nx, nu\)"):
+        to.SampledSystem(lambda x, u, t, p: x)
 
 
 @pytest.mark.parametrize("substeps", [1, 3])

@@ -43,6 +43,20 @@ def asks_for_a_parameter(x, u, t, p):
     return [x[0] - p["height"][0]]
 
 
+def unpacks_controls(x, u, t, p):
+    a, b = u
+    return [a * b]
+
+
+def writes(x, u, t, p):
+    x[0] = 0.0
+    return [x[0]]
+
+
+def returns_nothing(x, u, t, p):
+    x[0] * 2.0
+
+
 def adds_a_name(x, u, t, p):
     return [x[0] + "tool0"]
 
@@ -59,6 +73,15 @@ def adds_a_name(x, u, t, p):
             'p["height"]',
             r"no parameter 'height' \(given: width\); .*parameters={'height': ",
         ),
+        (unpacks_controls, 1, 1, "a, b = u", r"called without controls; .* nu=... \(a terminal term has none\)"),
+        (
+            writes,
+            1,
+            1,
+            "x[0] = 0.0",
+            "it writes into its argument, which is the solver's: work on a copy, `x = x.copy",
+        ),
+        (returns_nothing, 1, None, "", r"returns None: end it with `return \[...\]`, a list of n_out = 1 numbers"),
         (adds_a_name, 1, 1, 'x[0] + "tool0"', "Error: "),
         (lambda x, u, t, p: x[:3], 2, None, "", "returned 3 rows; expected n_out = 2"),
     ],
