@@ -21,6 +21,9 @@ from problems.task import BackendFactory, Checks, Integrator, Sampling, Task, mi
 MOST_BODIES = 1000
 """Links of a pendulum; the derivatives of longer ones take minutes."""
 
+MOST_BODIES = 1000
+"""Links of a pendulum; the derivatives of longer ones take minutes."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Settings(Sampling):
