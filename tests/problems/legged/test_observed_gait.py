@@ -14,11 +14,13 @@ from dynamics_backends.registry import make_backend
 from problems.legged.gaits.gait import Gait, GaitPhase
 from problems.legged.gaits.gait_analysis import contact_forces
 from problems.legged.gaits.scheduled_gait import Settings, build
+from problems.task import SettingsError
 
 NUMPY = partial(make_backend, engine="numpy")
 LF, RF, LH, RH = FEET
 STEP = 0.01
 SHORT = {"joints": tuple(STANCE), "swing": 0.04, "support": 0.01, "step_length": 0.02, "step_height": 0.01}
+OBSERVED = {key: value for key, value in SHORT.items() if key != "step_length"}
 
 
 def signals(gait: Gait, step: float) -> tuple[np.ndarray, np.ndarray]:
@@ -64,13 +66,13 @@ def soft(tmp_path):
 
 
 def test_the_rigid_problem_has_the_schedule_of_the_soft_motion(soft):
-    task = build(Settings(**{**SHORT, "schedule_of": str(soft), "least": 0.02}), NUMPY)  # type: ignore[arg-type]
+    task = build(Settings(**{**OBSERVED, "schedule_of": str(soft), "least": 0.02}), NUMPY)  # type: ignore[arg-type]
     assert [phase.knots for phase in task.ocp.phases] == [2, 5, 1, task.ocp.horizon - 8]  # the third is the impact
     assert not task.ocp.phases[2].dynamics.takes_time  # type: ignore[attr-defined]
     forces = contact_forces(task.ocp, task.guess.xs, task.guess.us)
     carrying = {foot for foot in FEET if forces[foot][4].any()}
     assert carrying in ({LF, RH}, {RF, LH})
-    held = build(Settings(**{**SHORT, "schedule_of": str(soft), "least": 0.08}), NUMPY)  # type: ignore[arg-type]
+    held = build(Settings(**{**OBSERVED, "schedule_of": str(soft), "least": 0.08}), NUMPY)  # type: ignore[arg-type]
     assert len(held.ocp.phases) == 1
     guess = to.resampled_guess(task.ocp, to.Solution.load(soft))
     started = to.solve(task.ocp, guess, {"max_iterations": 1}, solver="fddp")
@@ -81,7 +83,7 @@ def test_a_solution_of_another_robot_is_answered(soft):
     other = to.Solution.load(soft)
     path = replace(other, xs=other.xs[:, :-1]).save(soft.parent / "other.npz")
     with pytest.raises(ValueError, match="schedule_of: that solution has nx = 36, nu = 12; .* has nx = 37, nu = 12"):
-        build(Settings(**{**SHORT, "schedule_of": str(path)}), NUMPY)  # type: ignore[arg-type]
+        build(Settings(**{**OBSERVED, "schedule_of": str(path)}), NUMPY)  # type: ignore[arg-type]
 
 
 def test_a_solution_that_goes_to_the_side_is_answered(soft):
@@ -91,12 +93,17 @@ def test_a_solution_that_goes_to_the_side_is_answered(soft):
         xs = other.xs.copy()
         xs[-1, 1] += aside
         path = replace(other, xs=xs).save(soft.parent / "aside.npz")
-        settings = Settings(**{**SHORT, "schedule_of": str(path), "least": 0.02})  # type: ignore[arg-type]
+        settings = Settings(**{**OBSERVED, "schedule_of": str(path), "least": 0.02})  # type: ignore[arg-type]
         if not refused:
             assert build(settings, NUMPY).ocp.horizon
             continue
         with pytest.raises(ValueError, match=r"schedule_of: .* go 0.30 m to the side and 0.01 m along x"):
             build(settings, NUMPY)
+
+
+def test_a_step_length_beside_a_solution_is_refused(soft):
+    with pytest.raises(SettingsError, match="schedule_of: expected no step_length and no distance beside it"):
+        Settings(**{**SHORT, "schedule_of": str(soft)})  # type: ignore[arg-type]
 
 
 def test_flight_is_a_phase_of_its_own():
