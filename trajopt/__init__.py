@@ -19,7 +19,7 @@ from dynamics_backends.deferred import exported as _exported, places as _places
 from trajopt.view.view import view as view  # the folder of this name would be found first
 
 __version__ = "0.2.0"
-"""The version in pyproject.toml."""
+"""The version of the distribution; pyproject.toml reads it from here."""
 _PLACES = _places(_Path(__file__).with_suffix(".pyi"))
 __all__ = list(_PLACES)
 

@@ -1,5 +1,7 @@
 """What a script needs, by one import: the names of the package, and where each is defined."""
 
+__version__: str
+
 from dynamics_backends.manifold import (
     SE2 as SE2,
     SE3 as SE3,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+import trajopt
 from experiments.cli.cli_support import (
     BAD_INPUT,
     FAILED,

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+import trajopt
 from trajopt import erd_names
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -67,6 +68,15 @@ def test_the_script_of_the_readme_runs(tmp_path) -> None:
     )
     assert result.returncode == 0, result.stderr
     assert (tmp_path / "ur5.npz").exists() and "\nconverged: " in result.stdout
+
+
+def test_the_version_is_the_newest_one_of_the_changelog() -> None:
+    changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    released = re.findall(r"^## \[(\S+)\] - \d{4}-\d\d-\d\d$", changelog, re.MULTILINE)
+    assert released[0] == trajopt.__version__
+    command = [sys.executable, "-c", "from experiments.cli.main import main; main()", "--version"]
+    result = subprocess.run(command, cwd=ROOT, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == f"trajopt {trajopt.__version__}"
 
 
 @pytest.mark.parametrize("document", ["README.md", "CHANGELOG.md", "LICENSE"])

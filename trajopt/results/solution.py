@@ -228,7 +228,7 @@ def _plain(value: Any) -> Any:
 
 
 def versions() -> dict[str, str]:
-    """Versions of this distribution and of what the numbers depend on."""
+    """Versions of Python, NumPy and trajopt."""
     import platform
 
     from trajopt import __version__
