@@ -1,6 +1,6 @@
-"""What the commands share: options, errors as sentences, warnings on the error stream.
+"""Shared by the commands: options, errors as sentences, warnings on the error stream.
 
-Exit codes: 0 solved or in order, 1 not converged, not what was asked for, or a check that failed, 2 bad input.
+Exit codes: 0 success, 1 failure, 2 invalid input; `trajopt solve` also has 3 for an acceptable solution.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ if TYPE_CHECKING:
 
 FAILED, BAD_INPUT, ACCEPTABLE = 1, 2, 3
 LONG = 3.0
-"""Seconds of setting up a problem after which a line tells that it goes on."""
+"""Seconds of problem set-up before a progress line is printed."""
 
 
 def command(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Bad input as one sentence and exit code 2, with --debug its traceback too; Python's warnings as lines; SIGTERM as Ctrl-C, and
-    what that ends as a sentence and exit code 1."""
+    """Decorate a command: invalid input prints one sentence and exits with 2 (with --debug, the traceback), warnings print as
+    lines, Ctrl-C and SIGTERM exit with 1."""
 
-    @click.option("--debug", is_flag=True, help="Show the traceback of an error.")
+    @click.option("--debug", is_flag=True, help="Print the traceback of an error.")
     @functools.wraps(function)
     def wrapped(*args: Any, debug: bool, **options: Any) -> Any:
         try:
             with _warnings_as_lines(), _stopped_as_by_ctrl_c():
                 return function(*args, **options)
         except KeyboardInterrupt:
-            click.echo(f"interrupted: `trajopt {function.__name__.removesuffix('_config')}` was not finished", err=True)
+            click.echo(f"interrupted: `trajopt {function.__name__.removesuffix('_config')}` did not finish", err=True)
             raise click.exceptions.Exit(FAILED) from None
         except BrokenPipeError:  # the reader has gone, as with `| head`: click ends quietly
             raise
@@ -54,8 +54,8 @@ def command(function: Callable[..., Any]) -> Callable[..., Any]:
 
 @contextmanager
 def _stopped_as_by_ctrl_c() -> Iterator[None]:
-    """SIGTERM, by which batch systems end a process, saves what Ctrl-C saves."""
-    if threading.current_thread() is not threading.main_thread():  # no other is told of signals
+    """Handle SIGTERM, which batch systems send, like Ctrl-C."""
+    if threading.current_thread() is not threading.main_thread():  # signals reach the main thread only
         yield
         return
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
@@ -66,7 +66,7 @@ def _stopped_as_by_ctrl_c() -> Iterator[None]:
 
 
 def _is_bad_input(error: Exception) -> bool:
-    """Whether the error is the user's to mend; anything else is a defect, and keeps its traceback."""
+    """True for errors that the user can correct; other errors print their traceback."""
     from dynamics_backends.compiled.runtime.toolchain import CompilerError
 
     return isinstance(error, (ValueError, UnknownName, OSError, ModuleNotFoundError, CompilerError))
@@ -85,7 +85,7 @@ def _sentence(error: Exception) -> str:
 
 
 def warn(messages: Iterable[str]) -> None:
-    """One line each on the error stream, none of them twice in a command."""
+    """Print each message once per command, on the error stream."""
     for message in messages:
         if _is_new(message):
             click.echo(f"warning: {message}", err=True)
@@ -103,7 +103,7 @@ def _is_new(key: object) -> bool:
 
 @contextmanager
 def _warnings_as_lines() -> Iterator[None]:
-    """What modules warn the user about as :func:`warn` tells it; warnings to programmers stay as they are."""
+    """Print UserWarnings with :func:`warn`; leave other warnings unchanged."""
     with warnings.catch_warnings():
         others = warnings.showwarning
 
@@ -120,33 +120,33 @@ def _warnings_as_lines() -> Iterator[None]:
 
 
 def results_folder(folder: Path, files: Iterable[str] = (), option: str = "--out") -> Path:
-    """The folder, created, after a trial whether it and these files in it can be written; else exit code 2."""
+    """Create the folder and return it; exit with code 2 if it or one of the files is not writable."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile(dir=folder, prefix=".trajopt.") as probe:
             probe.write(b"trajopt")
     except OSError as error:
-        reason = "it is no folder" if isinstance(error, FileExistsError) else error.strerror or error
-        fail(f"{folder} cannot hold the results ({reason}): choose another {option}")
+        reason = "not a folder" if isinstance(error, FileExistsError) else error.strerror or error
+        fail(f"{folder} cannot store the results ({reason}): choose another {option}")
     for name in files:
         if (folder / name).is_dir():
-            fail(f"{folder} cannot hold the results ({name} there is a folder): choose another {option}")
+            fail(f"{folder} cannot store the results ({name} is a folder there): choose another {option}")
         if (folder / name).exists() and not os.access(folder / name, os.W_OK):
-            fail(f"{folder} cannot hold the results ({name} there is write-protected): choose another {option}")
+            fail(f"{folder} cannot store the results ({name} is write-protected there): choose another {option}")
     return folder
 
 
 config_argument = click.argument("config", type=click.Path())
 set_option = click.option(
-    "--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Change a setting, e.g. problem.dt=0.02 (TOML)."
+    "--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a key, e.g. problem.dt=0.02 (TOML syntax)."
 )
-urdf_option = click.option("--urdf", type=click.Path(), help="Take the robot from this file, URDF or MJCF.")
-backend_option = click.option("--backend", metavar="NAME", help="Derivative method, instead of the config's.")
-solver_option = click.option("--solver", metavar="NAME", help="Solver, instead of the config's.")
+urdf_option = click.option("--urdf", type=click.Path(), help="Robot file, URDF or MJCF.")
+backend_option = click.option("--backend", metavar="NAME", help="Derivative method; default: from CONFIG.")
+solver_option = click.option("--solver", metavar="NAME", help="Solver; default: from CONFIG.")
 
 
 def configured(path: str, overrides: Iterable[str] = (), **named: str | None) -> Config:
-    """The configuration with what the command line changes; named: urdf, backend, solver, out, verbosity."""
+    """Return the configuration with the overrides of the command line; named: urdf, backend, solver, out, verbosity."""
     from experiments.config.config import load_config
 
     keys = {"urdf": "problem.robot", "backend": "backend.name", "solver": "solver.name"}
@@ -165,10 +165,10 @@ def _quoted(value: object) -> str:
 
 
 def task_of(config: Config) -> Task:
-    """The task, with its warnings printed."""
+    """Build the task and print its warnings."""
     from experiments.config.build import build_task
 
-    with told_when_long("setting up the problem: its robot, shapes and guess ..."):
+    with told_when_long("setting up the problem (robot, shapes, guess) ..."):
         task = build_task(config)
     warn(task.warnings)
     return task
@@ -176,7 +176,7 @@ def task_of(config: Config) -> Task:
 
 @contextmanager
 def told_when_long(sentence: str) -> Iterator[None]:
-    """The sentence on the error stream where what is done within takes :data:`LONG`."""
+    """Print the sentence on the error stream if the block takes longer than :data:`LONG`."""
     timer = threading.Timer(LONG, click.echo, (sentence,), {"err": True})
     timer.daemon = True
     timer.start()
@@ -188,7 +188,7 @@ def told_when_long(sentence: str) -> Iterator[None]:
 
 @contextmanager
 def _told_if_interrupted(sentence: str) -> Iterator[None]:
-    """Ctrl-C as a sentence and exit code 1."""
+    """On Ctrl-C, print a sentence and exit with 1."""
     try:
         yield
     except KeyboardInterrupt:
@@ -197,10 +197,12 @@ def _told_if_interrupted(sentence: str) -> Iterator[None]:
 
 
 def saved_before(folder: Path) -> AbstractContextManager[None]:
-    """Around what tells and draws a solution that is saved: Ctrl-C as a sentence and exit code 1."""
-    return _told_if_interrupted(f"after the solution was saved in {folder}, before all was told and drawn")
+    """Context for reporting and drawing a saved solution: Ctrl-C prints a sentence and exits with 1."""
+    return _told_if_interrupted(
+        f"after the solution was saved in {folder}, before the report and the plots were complete"
+    )
 
 
 def nothing_to_save(when: str) -> AbstractContextManager[None]:
-    """Around what has no iterate to save: Ctrl-C as a sentence, which tells when it came, and exit code 1."""
+    """Context without an iterate to save: Ctrl-C prints ``when`` and exits with 1."""
     return _told_if_interrupted(f"{when}; nothing to save")

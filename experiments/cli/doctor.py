@@ -1,4 +1,4 @@
-"""What there is on this machine, and what is missing: versions, compiler, kernel cache, optional packages."""
+"""Report of the installation: versions, compiler, kernel cache, missing optional packages."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ class Extra(NamedTuple):
 EXTRAS = (
     Extra("cyipopt", "ipopt", "solvers that call IPOPT", "python tools/install_cyipopt.py"),
     Extra("example-robot-data", "robots", "more robots", "pip install 'example-robot-data>=6.0'"),
-    Extra("mujoco", "sim", "an independent plant", "pip install 'mujoco>=3.2'"),
-    Extra("viser", "view", "the 3D view", "pip install 'viser>=1.1.1'"),
+    Extra("mujoco", "sim", "MuJoCo as a plant", "pip install 'mujoco>=3.2'"),
+    Extra("viser", "view", "3D viewer", "pip install 'viser>=1.1.1'"),
     Extra("trimesh", "view", "meshes of robots", "pip install 'trimesh>=4.4'"),
     Extra("pycollada", "view", "meshes in COLLADA files", "pip install 'pycollada>=0.8'"),
-    Extra("fast-simplification", "view", "light pictures of fine meshes", "pip install 'fast-simplification>=0.1.7'"),
-    Extra("coal", "scene", "arms among obstacles: true shapes", "pip install 'coal>=3.0'"),
-    Extra("ompl", "scene", "arms among obstacles: a way around", "pip install 'ompl>=2.0'"),
-    Extra("toppra", "scene", "arms among obstacles: the comparison", "pip install 'toppra>=0.6'"),
+    Extra("fast-simplification", "view", "simplification of fine meshes", "pip install 'fast-simplification>=0.1.7'"),
+    Extra("coal", "scene", "arms among obstacles: collision checks", "pip install 'coal>=3.0'"),
+    Extra("ompl", "scene", "arms among obstacles: path planning", "pip install 'ompl>=2.0'"),
+    Extra("toppra", "scene", "arms among obstacles: time parameterization", "pip install 'toppra>=0.6'"),
     Extra("zarr", "sweep", "datasets of studies", "pip install 'zarr>=3.1'"),
-    Extra("loky", "sweep", "processes of studies", "pip install 'loky>=3.5'"),
+    Extra("loky", "sweep", "parallel studies", "pip install 'loky>=3.5'"),
     Extra("distributed", "sweep", "studies on clusters", "pip install 'distributed>=2025.7'"),
-    Extra("ziglang", "compiler", "a C compiler where the system has none", "pip install 'ziglang>=0.13'"),
+    Extra("ziglang", "compiler", "a C compiler for systems without one", "pip install 'ziglang>=0.13'"),
     Extra("pin", "test", "cross-checks and benchmarks", "pip install 'pin>=3.2'"),
 )
 _INSTRUCTIONS = {2: "SSE2 or NEON", 4: "AVX2", 8: "AVX-512"}
@@ -58,7 +58,7 @@ def _ipopt_version() -> str:
     try:
         import cyipopt
     except ImportError as error:  # built against a library that is gone
-        return f"that does not load ({error})"
+        return f"(failed to load: {error})"
     return ".".join(map(str, getattr(cyipopt, "IPOPT_VERSION", ("of unknown version",))))
 
 
@@ -82,8 +82,8 @@ def compiler() -> Iterator[tuple[str, str]]:
     yield "command", shlex.join(found.command)
     yield "version", found.version
     yield "flags", shlex.join(FLAGS)
-    yield "vectors", f"{found.lanes} numbers ({_INSTRUCTIONS[found.lanes]})"
-    vector_math = "libmvec" if found.mvec else "none found: sin, cos and exp are computed one by one"
+    yield "SIMD", f"{found.lanes} doubles ({_INSTRUCTIONS[found.lanes]})"
+    vector_math = "libmvec" if found.mvec else "none: sin, cos and exp are not vectorized"
     yield "vector math", vector_math
 
 
@@ -94,11 +94,11 @@ def engine() -> Iterator[tuple[str, str]]:
     source = (
         "TRAJOPT_THREADS"
         if os.environ.get("TRAJOPT_THREADS")
-        else "the number of processors; TRAJOPT_THREADS changes it"
+        else "number of processors; override with TRAJOPT_THREADS"
     )
     yield "threads", f"{default_threads()} ({source})"
     yield "kernel cache", str(contents())
-    yield "built ahead", _built_ahead()
+    yield "prebuilt kernels", _built_ahead()
 
 
 def _built_ahead() -> str:
@@ -109,10 +109,10 @@ def _built_ahead() -> str:
     try:
         reason = prebuilt.outdated()
     except CompilerError:
-        return "nothing, for lack of a compiler"
+        return "none, no compiler"
     if not reason:
         return str(contents(prebuilt_folder()))
-    return f"{reason}: first solutions take longer; {prebuilt.REMEDY}"
+    return f"{reason}: first solves take longer; {prebuilt.REMEDY}"
 
 
 def missing() -> Iterator[tuple[str, str]]:
@@ -122,7 +122,12 @@ def missing() -> Iterator[tuple[str, str]]:
             yield extra.package, f"{extra.command}    ({extra.purpose}; extra [{extra.extra}])"
 
 
-SECTIONS = {"Versions": versions, "C compiler": compiler, "Compiled engine": engine, "Missing, all optional": missing}
+SECTIONS = {
+    "Versions": versions,
+    "C compiler": compiler,
+    "Compiled engine": engine,
+    "Missing optional packages": missing,
+}
 
 
 def report() -> list[str]:
@@ -131,5 +136,5 @@ def report() -> list[str]:
     for title, section in SECTIONS.items():
         entries = list(section())
         width = max([len(name) for name, _ in entries], default=0)
-        lines += [title, *(f"  {name:<{width}}  {value}" for name, value in entries or [("nothing", "")]), ""]
+        lines += [title, *(f"  {name:<{width}}  {value}" for name, value in entries or [("none", "")]), ""]
     return lines[:-1]

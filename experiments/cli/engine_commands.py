@@ -26,13 +26,13 @@ from experiments.cli.cli_support import (
 @click.option(
     "--base",
     type=click.Choice(["fixed", "floating"]),
-    help="Default: that of an MJCF, else fixed, but for HyQ.",
+    help="Default: from the MJCF file; otherwise floating for HyQ, fixed for other robots.",
 )
-@click.option("--snap", is_flag=True, help="Make rotations near a quarter turn exact.")
-@click.option("--csv", "file", type=click.Path(dir_okay=False), help="Write the table into this file too.")
+@click.option("--snap", is_flag=True, help="Round rotations near a quarter turn to exact ones.")
+@click.option("--csv", "file", type=click.Path(dir_okay=False), help="Also write the table to this file.")
 @command
 def ops(robot: str, base: str | None, snap: bool, file: str | None) -> None:
-    """Count the operations of the dynamics of ROBOT and of their derivatives, beside published counts."""
+    """Count the operations of the dynamics of ROBOT and their derivatives, compared with published counts."""
     from dynamics_backends.rigid_body.robots import ROBOT_WARNINGS
     from experiments.analysis.operations import load, operation_counts, table, write_csv
 
@@ -52,7 +52,7 @@ def ops(robot: str, base: str | None, snap: bool, file: str | None) -> None:
 @click.command()
 @command
 def doctor() -> None:
-    """Show versions, the C compiler, the kernel cache, and what is missing."""
+    """Print versions, the C compiler, the kernel cache, and missing packages."""
     from experiments.cli.doctor import report
 
     for line in report():
@@ -60,15 +60,15 @@ def doctor() -> None:
 
 
 @click.command()
-@click.option("--clear", is_flag=True, help="Remove all compiled kernels.")
+@click.option("--clear", is_flag=True, help="Delete all compiled kernels.")
 @click.option(
     "--prebuild",
     is_flag=True,
-    help="Build the kernels that serve many robots, beside the installation; `make venv` does so.",
+    help="Compile the kernels shared by many robots into the installation; `make venv` does this.",
 )
 @command
 def cache(clear: bool, prebuild: bool) -> None:
-    """Show the folder of compiled kernels, clear it, or build ahead what serves many robots."""
+    """Show the cache of compiled kernels, clear it, or prebuild kernels shared by many robots."""
     from dynamics_backends.compiled.runtime.toolchain import CompilerError
     from experiments.cli import kernel_cache
 
@@ -90,7 +90,7 @@ def cache(clear: bool, prebuild: bool) -> None:
 @urdf_option
 @command
 def compile_config(config: str, overrides: tuple[str, ...], urdf: str | None) -> None:
-    """Build ahead the kernels that `solve CONFIG` needs with the compiled engine."""
+    """Compile the kernels that `solve CONFIG` needs, without solving."""
     from dynamics_backends.compiled.runtime.toolchain import CompilerError
     from experiments.cli import kernel_cache
 
@@ -100,7 +100,9 @@ def compile_config(config: str, overrides: tuple[str, ...], urdf: str | None) ->
     except CompilerError as error:
         fail(str(error))
     click.echo(
-        f"{new} new kernels; {kernel_cache.contents()}" if new else f"all kernels are there; {kernel_cache.contents()}"
+        f"{new} new kernels; {kernel_cache.contents()}"
+        if new
+        else f"all kernels are in the cache; {kernel_cache.contents()}"
     )
 
 
@@ -119,7 +121,7 @@ def compile_config(config: str, overrides: tuple[str, ...], urdf: str | None) ->
 def export(
     config: str, overrides: tuple[str, ...], urdf: str | None, out: str, name: str | None, solution: str | None
 ) -> None:
-    """Write C99 for a controller without Python: dynamics, derivatives, time step and one step of SLQ of CONFIG.
+    """Write C99 code for a controller without Python: dynamics, derivatives, integrator and one SLQ step of CONFIG.
 
     The example is compiled and run before anything is written, where there is a C compiler.
     """
@@ -147,7 +149,7 @@ def export(
 
 @contextmanager
 def shown(step: str, *, quiet: bool = False) -> Iterator[None]:
-    """A line on the error stream while something compiles: at once, or where ``quiet`` once that has taken a second."""
+    """Print a line on the error stream while code compiles; with ``quiet`` only after a second."""
     from dynamics_backends.compiled.runtime import progress
 
     if not quiet:
@@ -158,8 +160,8 @@ def shown(step: str, *, quiet: bool = False) -> Iterator[None]:
 
 @contextmanager
 def shown_beside() -> Iterator[None]:
-    """A line on the error stream where code is compiled beside a solve for more than a second; with the first the reason, where
-    the kernels that were built with the installation do not serve any more."""
+    """Print a line on the error stream if background compilation takes more than a second; the first line says if the prebuilt
+    kernels are outdated."""
     from dynamics_backends.compiled.runtime import prebuilt, progress
 
     reasons = iter([prebuilt.outdated])

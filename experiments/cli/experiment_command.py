@@ -11,14 +11,16 @@ from experiments.cli.cli_support import command, results_folder
 
 @click.command()
 @click.argument("name")
-@click.option("--quick", is_flag=True, help="Fewer points, in seconds.")
-@click.option("--out", type=click.Path(file_okay=False), default="out/experiments", show_default=True, help="Folder.")
-@click.option("--resume", is_flag=True, help="With all: keep the experiments that are finished there.")
+@click.option("--quick", is_flag=True, help="Use fewer points; takes seconds.")
+@click.option(
+    "--out", type=click.Path(file_okay=False), default="out/experiments", show_default=True, help="Output folder."
+)
+@click.option("--resume", is_flag=True, help="With NAME = all: skip finished experiments.")
 @command
 def experiment(name: str, quick: bool, out: str, resume: bool) -> None:
-    """Run the experiment NAME of a paper: data, picture, and a report beside the published figures.
+    """Run the experiment NAME of a paper; write data, a plot, and a report that compares with the published figures.
 
-    NAME is list to see them, or all for every one and a page of their reports.
+    NAME = list prints the names; NAME = all runs every experiment and writes one page of reports.
     """
     from experiments.papers.registry import STUDIES, study
     from experiments.papers.report import REPORT, conduct
@@ -48,13 +50,13 @@ def _all(out: Path, quick: bool, resume: bool) -> None:
     for name in STUDIES:
         folder = out / name
         if resume and is_done(folder, quick):
-            click.echo(f"{name}: finished before")
+            click.echo(f"{name}: already finished")
         else:
             click.echo(f"{name} ...")
             try:
                 conduct(study(name), folder, quick)
             except ModuleNotFoundError as error:
-                click.echo(f"{name}: left out, {error}", err=True)
+                click.echo(f"{name}: skipped, {error}", err=True)
                 continue
         folders.append(folder)
     (out / PAGE).write_text(page(folders, "Experiments"), encoding="utf-8")

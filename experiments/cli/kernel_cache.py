@@ -1,4 +1,4 @@
-"""The folder of compiled kernels as a person sees it: what is in it, how to empty it, how to fill it ahead."""
+"""Cache of compiled kernels: contents, clearing, prebuilding."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def _problem(folder: Path) -> str:
         with tempfile.TemporaryFile(dir=existing):
             return ""
     except OSError as error:
-        return f"not writable ({error.strerror}): set TRAJOPT_CACHE_DIR to a folder that is"
+        return f"not writable ({error.strerror}): set TRAJOPT_CACHE_DIR to a writable folder"
 
 
 def clear() -> Contents:
@@ -115,6 +115,6 @@ def compile_ahead(config: Config, progress: Callable[[str], AbstractContextManag
 
     before = contents().kernels
     task = build_task(replace(config, backend=replace(config.backend, engine="compiled")))
-    with progress("the sweeps, the stage and the parts of the dynamics"):
+    with progress("backward passes, stages, dynamics"):
         make_ready(config, task)
     return contents().kernels - before

@@ -1,4 +1,4 @@
-"""The command `trajopt keys`: what a configuration file can hold, as the reference has it."""
+"""The command `trajopt keys`: the keys of a configuration file, as in the reference."""
 
 from __future__ import annotations
 
@@ -20,9 +20,10 @@ WIDTH = 120
 @click.argument("name", required=False)
 @command
 def keys(name: str | None) -> None:
-    """List the keys of a configuration file: those of NAME, a problem, a solver, or backend, output, time, replan, sweep.
+    """List the configuration keys of NAME with type, default, unit and meaning.
 
-    Each with its type, its default, its unit and its meaning. Without NAME: the problems, the solvers and the bundled files.
+    NAME is a problem, a solver, or backend, output, time, replan or sweep. Without NAME: list problems, solvers and bundled
+    configurations.
     """
     from experiments.config.keys import tables_of
 
@@ -51,11 +52,11 @@ def _names() -> None:
         "problems": PROBLEMS,
         "solvers": SOLVERS,
         "other tables": OTHERS,
-        "bundled files, which every command finds by these names": bundled_names(),
+        "bundled configurations (usable by name in every command)": bundled_names(),
     }
     for what, names in found.items():
         click.echo(f"{what}:\n{click.wrap_text('  '.join(names), WIDTH, '  ', '  ')}")
-    click.echo("`trajopt keys NAME` tells the keys of a problem, a solver or a table")
+    click.echo("`trajopt keys NAME` lists the keys of a problem, a solver or a table")
 
 
 def _table(kind: object) -> None:
@@ -69,10 +70,10 @@ def _table(kind: object) -> None:
 
 
 def _head(key: Key) -> str:
-    told = {"none": "left out by default", "needed": "needed", "see below": "a table, see below"}
+    told = {"none": "optional", "needed": "required", "see below": "a table, see below"}
     return f"{key.name}: {told.get(key.default, f'default {key.default}')}; {key.type}"
 
 
 def _plain(text: str) -> str:
-    """Without the marks of reStructuredText."""
+    """Remove reStructuredText markup."""
     return re.sub(r":[a-z:]+:`~?([^`]+)`", r"\1", text).replace("``", "")

@@ -198,7 +198,7 @@ def _wait(watch: Watch, solution: Solution, task: Task, settings: Config) -> Non
 
 
 def _warn_of_findings(task: Task, guess: Guess | None = None) -> None:
-    """What validation doubts, told before solving. Raises InvalidProblem where it finds errors."""
+    """Print validation warnings before a solve. Raises InvalidProblem if there are errors."""
     from trajopt.validation.validation import require_valid
 
     warn(f.message for f in require_valid(task.ocp, task.guess if guess is None else guess))
@@ -215,7 +215,7 @@ def _make_ready(task: Task, settings: Config) -> None:
     with shown("kernels of the problem", quiet=True):
         elapsed = make_ready(settings, task)
     if elapsed > WORTH_A_LINE:
-        click.echo(f"kernels ready after {elapsed:.1f} s; they are kept for the next time")
+        click.echo(f"kernels compiled in {elapsed:.1f} s and cached for later runs")
 
 
 # -- validate, check -----------------------------------------------------------------------------------------
@@ -227,7 +227,7 @@ def _make_ready(task: Task, settings: Config) -> None:
 @urdf_option
 @command
 def validate(config: str, overrides: tuple[str, ...], urdf: str | None) -> None:
-    """Look for mistakes in CONFIG and in its problem, without solving it."""
+    """Check CONFIG and its problem for mistakes without solving."""
     from trajopt import validate as findings_of
     from trajopt.problem.constraint_table import constraint_table
 
@@ -236,7 +236,7 @@ def validate(config: str, overrides: tuple[str, ...], urdf: str | None) -> None:
     sizes = f"nx = {ocp.manifold.nx}, ndx = {ocp.manifold.ndx}, nu = {ocp.nu}"
     lasts = f"{ocp.times_of(task.start.xs)[-1]:.6g} s"
     if ocp.in_scaled_time:
-        lasts = f"a duration to be chosen ({lasts} in the guess)"
+        lasts = f"free duration ({lasts} in the guess)"
     click.echo(f"{ocp.name}: {ocp.horizon} knots, {lasts}, {sizes}")
     if ocp.model is not None:
         click.echo(ocp.model.describe())
@@ -260,10 +260,10 @@ def validate(config: str, overrides: tuple[str, ...], urdf: str | None) -> None:
 @urdf_option
 @click.option("--points", type=click.IntRange(1), default=8, show_default=True, help="Number of random points.")
 @click.option("--seed", type=int, default=0, show_default=True)
-@click.option("--whole", is_flag=True, help="Leave nothing out, however long it takes.")
+@click.option("--whole", is_flag=True, help="Compare everything, also on large robots.")
 @command
 def check(config: str, overrides: tuple[str, ...], urdf: str | None, points: int, seed: int, whole: bool) -> None:
-    """Compare first and second derivatives with complex step, on dynamics, cost terms and constraints."""
+    """Compare first and second derivatives of dynamics, costs and constraints with complex step."""
     from experiments.analysis.check import check_task
     from experiments.analysis.check_blocks import worst
 
@@ -279,7 +279,7 @@ def check(config: str, overrides: tuple[str, ...], urdf: str | None, points: int
     most = worst(lines)
     click.echo(f"worst: {most}" if most else "nothing to compare")
     if any(line.left_out for line in lines):
-        click.echo("what is left out is compared with --whole")
+        click.echo("--whole also compares the omitted derivatives")
     if failed:
         click.echo(f"{len(failed)} of {len(compared)} comparisons exceed their tolerance", err=True)
         raise click.exceptions.Exit(FAILED)
@@ -304,12 +304,15 @@ def _names(_: click.Context, __: click.Parameter, value: str | None) -> list[str
 @config_argument
 @set_option
 @urdf_option
-@click.option("--backends", callback=_names, metavar="A,B", help="Derivative methods; default: the config's.")
-@click.option("--solvers", callback=_names, metavar="A,B", help="Solvers; default: the config's.")
+@click.option("--backends", callback=_names, metavar="A,B", help="Derivative methods; default: from CONFIG.")
+@click.option("--solvers", callback=_names, metavar="A,B", help="Solvers; default: from CONFIG.")
 @click.option(
-    "--hessians", callback=_names, metavar="A,B", help="Hessians of the solvers that have a choice; default: theirs."
+    "--hessians",
+    callback=_names,
+    metavar="A,B",
+    help="Hessians, for solvers with this option; default: that of the solver.",
 )
-@click.option("--out", type=click.Path(file_okay=False), help="Folder of the results.")
+@click.option("--out", type=click.Path(file_okay=False), help="Output folder.")
 @command
 def compare(
     config: str,
@@ -320,7 +323,7 @@ def compare(
     hessians: list[str],
     out: str | None,
 ) -> None:
-    """Solve CONFIG with several backends, solvers and Hessians: table, CSV, plot of the convergence."""
+    """Solve CONFIG with several backends, solvers and Hessians; write a table, a CSV file and a convergence plot."""
     from experiments.analysis import compare as comparison
 
     settings = configured(config, overrides, urdf=urdf, out=out)
@@ -334,7 +337,7 @@ def compare(
             runs.append(run)
     interrupted = len(runs) < len(given)
     if interrupted:
-        click.echo(f"Interrupted: {len(runs)} of {len(given)} runs were finished.")
+        click.echo(f"Interrupted: {len(runs)} of {len(given)} runs finished.")
     if not runs:
         raise click.exceptions.Exit(FAILED)
     written = _write_comparison(folder, runs, Path(config).stem)

@@ -28,28 +28,34 @@ if TYPE_CHECKING:
     from trajopt.replanning.run_log import RunLog
 
 REFRESH = 0.1
-"""Seconds between two looks at the progress."""
+"""Seconds between two updates of the progress bar."""
 MOST_FAILED = 0.5
-"""A run in which a larger share of the solves failed did not replan."""
+"""Fraction of failed solves above which a run counts as failed."""
 FAR = 0.1
-"""[m] A goal that such a run never came nearer to may be out of reach."""
+"""Smallest distance to the goal [m] above which a goal of a failed run may be out of reach."""
 
 
 @click.command()
 @click.argument("config", type=click.Path(), required=False)
 @set_option
 @urdf_option
-@click.option("--out", type=click.Path(file_okay=False), help="Folder of the results.")
+@click.option("--out", type=click.Path(file_okay=False), help="Output folder.")
 @click.option(
-    "--plant", type=click.Choice(["own", "mujoco"]), help="What simulates the robot, instead of the config's."
+    "--plant", type=click.Choice(["own", "mujoco"]), help="Plant that simulates the robot; default: from CONFIG."
 )
-@click.option("--realtime", is_flag=True, help="In wall-clock time, with the planner in a thread of its own.")
+@click.option("--realtime", is_flag=True, help="Run in wall-clock time, with the planner in its own thread.")
 @click.option(
-    "--view", "viewed", is_flag=True, help="Show plant and plan in a browser meanwhile, and the whole run afterwards."
+    "--view",
+    "viewed",
+    is_flag=True,
+    help="Show plant and plan in a browser during the run, and the whole run afterwards.",
 )
-@click.option("--video", type=click.Path(dir_okay=False), help="Write the run as a film (.gif, .mp4).")
+@click.option("--video", type=click.Path(dir_okay=False), help="Write a video of the run (.gif, .mp4).")
 @click.option(
-    "--replay", "folder", type=click.Path(exists=True, file_okay=False), help="Repeat the run saved in this folder."
+    "--replay",
+    "folder",
+    type=click.Path(exists=True, file_okay=False),
+    help="Repeat the run saved in this folder exactly.",
 )
 @command
 def replan(
@@ -63,14 +69,14 @@ def replan(
     video: str | None,
     folder: str | None,
 ) -> None:
-    """Replan while a plant moves, as the table [replan] of CONFIG says; save a log, pictures and an animation."""
+    """Run a replanning loop (MPC) on a plant, as defined by the table [replan] of CONFIG; save a log, plots and an animation."""
     if folder is not None:
         if config is not None or plant is not None or realtime or overrides or urdf is not None or viewed or video:
-            fail("--replay repeats a run as it was: give it without CONFIG and all other options but --out")
+            fail("--replay repeats a saved run unchanged: remove CONFIG and all options except --out")
         _replay(Path(folder), out)
         return
     if config is None:
-        fail("give a CONFIG with a table [replan], or --replay FOLDER")
+        fail("missing argument: a CONFIG with a table [replan], or --replay FOLDER")
     assert config is not None
     from experiments.cli.view_command import require_video
     from experiments.replan.run import configured_run
@@ -91,9 +97,9 @@ def _run(config: Config, realtime: bool, viewed: bool, video: str | None) -> Non
     warn(start.task.warnings)
     warn_of_easier(start.first)
     if not start.first.status.success:
-        warn([f"the first plan has not converged: {start.first.status}"])
+        warn([f"the first plan did not converge: {start.first.status}"])
     if failed := start.first.meta.get(INSTEAD_OF):
-        warn([f"the first plan is by auto, since {failed['solver']} found none: {failed['status']}"])
+        warn([f"solver {failed['solver']} failed, auto computed the first plan: {failed['status']}"])
     live = _live(start) if viewed else None
     with _progress(config.replan.duration) as on_tick:
         log = simulate(start, on_tick, realtime=realtime, watch=live)
@@ -111,12 +117,12 @@ def _live(start: Setup) -> LiveRun:
     from experiments.view.live import LiveRun
 
     live = LiveRun(start.task, start.first, start.config.as_dict())
-    click.echo(f"the run is shown at {live.url}")
+    click.echo(f"viewer: {live.url}")
     return live
 
 
 def _show(start: Setup, log: RunLog, live: LiveRun | None, video: str | None) -> None:
-    """The whole run as a film, and in the browser in the place of the live one."""
+    """Write the video of the whole run, and show the run in the browser."""
     from experiments.cli.view_command import show_in_window, write_video
     from experiments.view.live import of_run
 
@@ -135,11 +141,9 @@ def _replay(folder: Path, out: str | None) -> None:
     with _progress(None) as on_tick:
         found = replay(folder, on_tick)
     if found.difference == 0.0:
-        click.echo(
-            f"the run of {folder} is repeated exactly: {len(found.log.times)} ticks, {len(found.log.solves)} solves"
-        )
+        click.echo(f"replay identical to {folder}: {len(found.log.times)} ticks, {len(found.log.solves)} solves")
     else:
-        click.echo(f"the run differs from that of {folder}: its states by up to {found.difference:.3g}", err=True)
+        click.echo(f"replay differs from {folder}: states by up to {found.difference:.3g}", err=True)
     if out is not None:
         _finish(found.setup, found.log, results_folder(Path(out)), [])
     if found.difference != 0.0:
@@ -147,7 +151,7 @@ def _replay(folder: Path, out: str | None) -> None:
 
 
 def _finish(start: Setup, log: RunLog, folder: Path, written: list[Path]) -> None:
-    """Tell about a run and write its files; exit code 1 where it did not end as it should."""
+    """Print the report of a run and write its files; exit with 1 if the run failed."""
     from experiments.plots.replanning_plots import plot_run
     from experiments.replan.run import statistics
     from trajopt.replanning.run_log import EventKind
@@ -170,7 +174,7 @@ def _finish(start: Setup, log: RunLog, folder: Path, written: list[Path]) -> Non
 
 
 def amiss_in(start: Setup, log: RunLog, numbers: Mapping[str, Any]) -> Iterator[str]:
-    """Falls, plans most of which failed, and the first of each kind of trouble that tells why.
+    """Yield falls, and the first failure if most solves failed.
 
     numbers: see :func:`experiments.replan.run.statistics`.
     """
@@ -183,7 +187,7 @@ def amiss_in(start: Setup, log: RunLog, numbers: Mapping[str, Any]) -> Iterator[
         yield f"{failed} of {len(log.solves)} solves failed, the first at {first.time:.3f} s: {first.message}"
         nearest = numbers.get("distance to the goal [m]", {}).get("least", 0.0)
         if nearest > FAR:
-            yield f"the goal was never nearer than {nearest:.3g} m: plans for a goal out of reach swing or fail; move it nearer"
+            yield f"the smallest distance to the goal was {nearest:.3g} m: it may be out of reach; move it closer to the robot"
 
 
 def _page(start: Setup, log: RunLog, folder: Path) -> Path:
@@ -204,7 +208,7 @@ def _page(start: Setup, log: RunLog, folder: Path) -> Path:
 
 
 def told(numbers: Mapping[str, Any]) -> Iterator[str]:
-    """One line for each entry."""
+    """Yield one line per entry."""
     width = max(map(len, numbers), default=0) + 2
     for key, value in numbers.items():
         if isinstance(value, Mapping):

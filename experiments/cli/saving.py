@@ -1,4 +1,4 @@
-"""What a solve leaves in its folder: the solution, its settings, pictures, a page."""
+"""Files that a solve writes: solution, settings, plots, HTML page."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def _draw_aside(folder: Path) -> None:
             str(folder),
         ]
         subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
-    click.echo(f"pictures are being drawn; they will be in {folder}")
+    click.echo(f"drawing plots in the background, into {folder}")
 
 
 def animation(solution: Solution, folder: Path, task: Task) -> Path:

@@ -1,4 +1,4 @@
-"""The commands `robots` and `show`: what there is, and what was found."""
+"""The commands `robots` and `show`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 @click.command()
 @command
 def robots() -> None:
-    """List the robots that need no URDF file."""
+    """List robots that are available by name."""
     from problems.robots import ERD_PACKAGE, ERD_PREFIX, erd_names, load_robot, robot_names
 
     click.echo(f"{'name':<18}{'nq':>4}{'nv':>4}{'mass [kg]':>12}  base")
@@ -34,45 +34,47 @@ def robots() -> None:
         click.echo(f"{name:<18}{model.nq:>4}{model.nv:>4}{model.total_mass:>12.2f}  {base}")
     names = erd_names()
     if not names:
-        click.echo(f"\nMore robots: pip install {ERD_PACKAGE}; they are then named {ERD_PREFIX}NAME")
+        click.echo(f"\nMore robots: pip install {ERD_PACKAGE}, then use the names {ERD_PREFIX}NAME")
         return
-    click.echo(f"\nof {ERD_PACKAGE}:")
+    click.echo(f"\nfrom {ERD_PACKAGE}:")
     click.echo(click.wrap_text(" ".join(ERD_PREFIX + name for name in names), 100, "  ", "  "))
 
 
 @click.command()
 @click.argument("solution", metavar="SOLUTION_OR_ROBOT")
-@click.option("--plot", type=click.Path(file_okay=False), help="Draw it into this folder.")
-@click.option("--animate", is_flag=True, help="Write a web page that shows the motion there too.")
+@click.option("--plot", type=click.Path(file_okay=False), help="Write plots into this folder.")
+@click.option("--animate", is_flag=True, help="With --plot: also write an HTML page that plays the motion.")
 @click.option(
-    "--geometry", is_flag=True, help="Of a robot: draw its meshes, what collides, and the capsules fitted to it."
+    "--geometry",
+    is_flag=True,
+    help="For a robot, with --plot: draw visual meshes, collision shapes, and fitted capsules.",
 )
 @command
 def show(solution: str, plot: str | None, animate: bool, geometry: bool) -> None:
-    """Tell about a saved SOLUTION, and draw it again; or about a ROBOT: a name that `trajopt robots` lists, or a
-    URDF or MJCF file."""
+    """Describe a saved SOLUTION and plot it again; or describe a ROBOT: a name listed by `trajopt robots`, or a URDF or MJCF
+    file."""
     from problems.robots import ERD_PREFIX, FILES, robot_names
     from trajopt import Solution
 
     if solution.endswith(FILES) or solution.startswith(ERD_PREFIX) or solution in robot_names():
         if geometry and plot is None:
-            fail("--geometry needs a folder to draw into: give --plot FOLDER too")
+            fail("--geometry needs an output folder: add --plot FOLDER")
         model = _describe_robot(solution)
         if geometry and plot is not None:
             _draw_geometry(model, results_folder(Path(plot), option="--plot"))
         elif plot is not None:
-            warn(["--plot draws solutions; with --geometry it draws the shapes of a robot"])
+            warn(["--plot applies to solutions; for a robot add --geometry"])
         if animate:
-            warn(["--animate shows the motion of a solution"])
+            warn(["--animate applies to solutions"])
         return
     if geometry:
-        fail("--geometry is for a robot; `trajopt view --geometry` draws a solution by these shapes")
+        fail("--geometry applies to robots; for a solution use `trajopt view --geometry`")
     if not Path(solution).is_file():
-        fail(f"{solution!r} is neither a file nor a robot; `trajopt robots` lists the names of robots")
+        fail(f"{solution!r} is neither a file nor a known robot; `trajopt robots` lists the robots")
     loaded = Solution.load(solution)
     _describe(loaded)
     if plot is None and animate:
-        fail("--animate needs a folder to write to: give --plot FOLDER too")
+        fail("--animate needs an output folder: add --plot FOLDER")
     task = None if plot is None and "config" not in loaded.meta else _task_of(loaded)
     from trajopt.results.report import check_lines
 
@@ -139,7 +141,7 @@ def _task_of(solution: Solution) -> Task | None:
     from experiments.config.build import task_of_solution
 
     task, doubts = task_of_solution(solution)
-    warn(f"{doubt}: what the problem asked for is not known" if task is None else doubt for doubt in doubts)
+    warn(f"{doubt}: the goals and limits of the problem are unknown" if task is None else doubt for doubt in doubts)
     return task
 
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 CONFIG_FILE, PICTURE = "config.toml", "sweep.png"
 REASONS = 5
-"""So many of the commonest reasons are told."""
+"""Maximum number of failure reasons printed."""
 
 
 @click.command()
@@ -43,26 +43,28 @@ REASONS = 5
     "varied",
     multiple=True,
     metavar="KEY=HOW",
-    help="Vary a setting: 'problem.dt=uniform(0.01, 0.05)', normal(..), log_uniform(..), integers(..), solver.name=slq,ddp "
-    "(one of these, drawn), 'solver.name=each(slq, ddp)' (every one, on the same draws).",
+    help="Vary a key: 'problem.dt=uniform(0.01, 0.05)', normal(..), log_uniform(..), integers(..), solver.name=slq,ddp "
+    "(one of these at random), 'solver.name=each(slq, ddp)' (all of them, with the same samples).",
 )
-@click.option("--n", type=click.IntRange(1), help="Number of problems.")
-@click.option("--seed", type=click.IntRange(0), help="Of the draws: row i depends on the seed and i alone.")
-@click.option("--out", type=click.Path(file_okay=False), help="Folder of the results; a study there goes on.")
+@click.option("--n", type=click.IntRange(1), help="Number of rows (problems).")
+@click.option("--seed", type=click.IntRange(0), help="Random seed; row i depends only on the seed and i.")
+@click.option("--out", type=click.Path(file_okay=False), help="Output folder; an unfinished study there is resumed.")
 @click.option(
-    "--workers", type=click.IntRange(0), help="Processes; default one for each processor, 0 for none but this."
+    "--workers",
+    type=click.IntRange(0),
+    help="Number of processes; default: one per processor; 0: solve in this process.",
 )
-@click.option("--scheduler", metavar="ADDRESS", help="Of a Dask cluster, tcp://host:8786, instead of processes here.")
-@click.option("--shard", type=click.IntRange(1), help="Rows that are computed and written at once.")
-@click.option("--gains", is_flag=True, default=None, help="Keep feedback gains too.")
+@click.option("--scheduler", metavar="ADDRESS", help="Dask scheduler, tcp://host:8786, instead of local processes.")
+@click.option("--shard", type=click.IntRange(1), help="Rows per shard, solved and written together.")
+@click.option("--gains", is_flag=True, default=None, help="Also store feedback gains.")
 @urdf_option
 @backend_option
 @solver_option
 @command
 def sweep(config: str, overrides: tuple[str, ...], varied: tuple[str, ...], **named: Any) -> None:
-    """Solve CONFIG many times with drawn values; keep all results in one dataset, and draw success and cost over them.
+    """Solve CONFIG many times with sampled values; store all results in one dataset and plot success and cost.
 
-    A study that was stopped goes on where it was. Rows that fail are kept with their reason; exit code 1 where all of them do.
+    An interrupted study resumes. Failed rows are stored with their reason; the exit code is 1 if no row succeeds.
     """
     from experiments.sweep.run import with_variations
 
@@ -76,7 +78,7 @@ def _by_key(varied: tuple[str, ...]) -> dict[str, str]:
     found: dict[str, str] = {}
     for key, how in map(_split, varied):
         if key in found:
-            fail(f"--vary {key} is given twice, as {found[key]} and as {how}: leave one of them out")
+            fail(f"--vary {key} is given twice, as {found[key]} and as {how}: remove one of them")
         found[key] = how
     return found
 
@@ -99,26 +101,26 @@ def _run(config: Config, **options: Any) -> None:
     warn(f.message for f in require_valid(task.ocp, task.start))
     if (config.directory / SOLUTION_FILE).exists() and not (config.directory / FOLDER).exists():
         fail(
-            f"{config.directory} holds a solve ({SOLUTION_FILE}), whose {CONFIG_FILE} a study would overwrite: choose another --out"
+            f"{config.directory} contains a {SOLUTION_FILE}, and a study would overwrite its {CONFIG_FILE}: choose another --out"
         )
     folder = results_folder(config.directory, (CONFIG_FILE, PICTURE))
     try:
         with _progress(config.sweep.n) as (on_rows, before):
             found = run(config, progress=on_rows, **options)
     except KeyboardInterrupt:
-        click.echo(f"Interrupted: finished rows are in {folder}; the same command goes on.")
+        click.echo(f"Interrupted: finished rows are in {folder}; run the same command to resume.")
         raise click.exceptions.Exit(FAILED) from None
     config_of_all = replace(config, sweep=replace(config.sweep, n=max(found.n, config.sweep.n)))
     (folder / CONFIG_FILE).write_text(to_toml(config_of_all.as_dict()), encoding="utf-8")
     there = sum(before)
     if there == config.sweep.n:
-        click.echo(f"all {there} rows were there already: nothing was solved again")
+        click.echo(f"all {there} rows were solved before")
     elif there:
-        click.echo(f"{there} rows were there already, {config.sweep.n - there} were solved now")
+        click.echo(f"{there} rows were solved before, {config.sweep.n - there} now")
     if found.n > config.sweep.n:
         unsolved = found.n - len(found.finished)
-        rest = f", {unsolved} of them are still missing: give --n {found.n}" if unsolved else ""
-        click.echo(f"the dataset has {found.n} rows, of which --n {config.sweep.n} takes none away{rest}")
+        rest = f", {unsolved} of them not solved yet: use --n {found.n}" if unsolved else ""
+        click.echo(f"the dataset has {found.n} rows; --n {config.sweep.n} does not remove any{rest}")
     for line in told(found):
         click.echo(line)
     if config.output.plots:
@@ -131,21 +133,21 @@ def _run(config: Config, **options: Any) -> None:
 
 
 def told(found: Sweep) -> Iterator[str]:
-    """What came out: how many were solved, and the commonest reasons why others were not."""
+    """Yield the number of solved rows, their medians, and the most frequent failure reasons."""
     table = found.scalars()
     solved = table[table["success"]]
     yield f"{len(solved)} of {len(table)} rows solved"
     if len(solved):
         cost, seconds, iterations = (solved[key].median() for key in ("cost", "solve_time", "iterations"))
-        yield f"medians of these: cost {cost:.6g}, {iterations:.0f} iterations, {1e3 * seconds:.1f} ms a solve"
+        yield f"medians: cost {cost:.6g}, {iterations:.0f} iterations, {1e3 * seconds:.1f} ms per solve"
     failures = table[~table["success"]]
     for status, rows in list(failures.groupby("status"))[:REASONS]:
-        yield f"{len(rows)} {status}, such as row {rows.index[0]}: {rows['reason'].iloc[0]}"
+        yield f"{len(rows)} {status}, for example row {rows.index[0]}: {rows['reason'].iloc[0]}"
 
 
 @contextmanager
 def _progress(total: int) -> Iterator[tuple[Callable[[Progress], None], list[int]]]:
-    """A bar of rows on the error stream, with rate and time left; and a list that comes to hold how many rows were there."""
+    """Progress bar of rows on the error stream, and a list that receives the number of rows solved before."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress as Bar, TextColumn, TimeRemainingColumn
 

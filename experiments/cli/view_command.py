@@ -23,14 +23,14 @@ PICTURES = (".png", ".jpg")
 @click.command()
 @click.argument("solutions", nargs=-1, required=True, type=click.Path(exists=True, dir_okay=False))
 @click.option("--geometry", type=click.Choice(["visual", "collision", "capsules"]), default="visual", show_default=True)
-@click.option("--page", type=click.Path(dir_okay=False), help="Write one HTML file instead of opening a window.")
-@click.option("--screenshot", type=click.Path(dir_okay=False), help="Write a picture (PNG) of five poses instead.")
-@click.option(
-    "--video", type=click.Path(dir_okay=False), help="Write a film (.gif, .mp4) instead, drawn without a window."
-)
-@click.option("--guess", is_flag=True, help="Show the guess of the first one's problem too.")
+@click.option("--page", type=click.Path(dir_okay=False), help="Write one HTML file instead of opening the viewer.")
+@click.option("--screenshot", type=click.Path(dir_okay=False), help="Write a PNG with five poses instead.")
+@click.option("--video", type=click.Path(dir_okay=False), help="Write a video (.gif, .mp4) instead; needs no display.")
+@click.option("--guess", is_flag=True, help="Also show the initial guess of the first solution.")
 @click.option("--port", type=click.IntRange(1, 65535), default=8080, show_default=True)
-@click.option("--host", default="127.0.0.1", show_default=True, help="0.0.0.0 lets other machines look.")
+@click.option(
+    "--host", default="127.0.0.1", show_default=True, help="Address to listen on; 0.0.0.0 accepts other machines."
+)
 @click.option("--token", help="Ask a browser for this token; 'random' makes one. The printed address has it.")
 @command
 def view(
@@ -44,7 +44,7 @@ def view(
     host: str,
     token: str | None,
 ) -> None:
-    """Show saved SOLUTIONS in three dimensions, the second and later ones as ghosts."""
+    """Show saved SOLUTIONS in 3D; the second and later ones are transparent."""
     from experiments.view.shown import shown
     from trajopt import Solution
 
@@ -74,14 +74,14 @@ def view(
 
 
 def require_picture(path: Path) -> None:
-    """See to it that a picture of this name can be written; else exit code 2."""
+    """Exit with code 2 unless a picture of this name can be written."""
     if path.suffix.lower() not in PICTURES:
-        fail(f"--screenshot {path}: the name of a picture ends in {' or '.join(PICTURES)}")
+        fail(f"--screenshot {path}: the file name must end in {' or '.join(PICTURES)}")
     results_folder(path.parent, (path.name,), "--screenshot")
 
 
 def require_video(path: Path) -> None:
-    """See to it, before anything is computed, that a film of this name can be written; else exit code 2."""
+    """Exit with code 2 unless a video of this name can be written."""
     from trajopt.view.video import require_film
 
     try:
@@ -92,7 +92,7 @@ def require_video(path: Path) -> None:
 
 
 def write_video(path: Path, scene: Shown, geometry: Geometry) -> None:
-    """Write a film, and tell."""
+    """Write a video and print its path."""
     from trajopt.view.video import write_film
 
     warn(write_film(path, scene.motions, scene.marks, geometry)[1])
@@ -111,5 +111,5 @@ def show_in_window(
 
     with Viewer(scene.motions, scene.marks, geometry=geometry, host=host, port=port, token=token) as viewer:
         warn(viewer.missing)
-        click.echo(f"the view is at {viewer.url}; Ctrl-C ends it")
+        click.echo(f"viewer: {viewer.url} (stop with Ctrl-C)")
         viewer.wait()

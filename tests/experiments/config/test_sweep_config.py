@@ -108,8 +108,8 @@ def test_the_command_line_adds_to_the_table_and_a_saved_config_repeats_it(config
     assert read_config(settings.as_dict()).sweep == settings.sweep
     first = run(config, tmp_path / "a", "--n", 2, "--set", "output.plots=false")
     repeated = run(config, tmp_path / "a", "--n", 2, "--set", "output.plots=false")
-    assert "rows were there already" not in first.output
-    assert "all 2 rows were there already: nothing was solved again" in repeated.output
+    assert "solved before" not in first.output
+    assert "all 2 rows were solved before" in repeated.output
     again = run(tmp_path / "a" / "config.toml", tmp_path / "b")
     assert first.exit_code == again.exit_code == SOLVED
     found = [Sweep(tmp_path / name).trajectories().xs for name in "ab"]
@@ -121,19 +121,16 @@ def test_fewer_rows_than_there_are_take_none_away(config, tmp_path):
     assert run(config, out, *plain).exit_code == SOLVED
     result = run(config, out, "--n", 2, *plain)
     assert result.exit_code == SOLVED and "4 of 4 rows solved" in result.output
-    assert (
-        "all 2 rows were there already: nothing was solved again\nthe dataset has 4 rows, of which --n 2 takes"
-        in result.output
-    )
+    assert "all 2 rows were solved before\nthe dataset has 4 rows; --n 2 does not remove any" in result.output
     assert load_config(out / "config.toml").sweep.n == Sweep(out).n == 4
     group = Sweep(out).group
     import zarr
 
     zarr.open_group(group.store.root, mode="r+")["mark"][1:] = 0
     result = run(config, out, "--n", 2, *plain)
-    assert "1 rows were there already, 1 were solved now" in result.output
+    assert "1 rows were solved before, 1 now" in result.output
     assert (
-        "takes none away, 2 of them are still missing: give --n 4" in result.output
+        "does not remove any, 2 of them not solved yet: use --n 4" in result.output
         and "2 of 2 rows solved" in result.output
     )
 
@@ -170,7 +167,7 @@ def test_mistakes_are_told_in_a_sentence(config, tmp_path, arguments, message):
 def test_the_folder_of_a_solve_is_refused(config, tmp_path):
     (tmp_path / "solution.npz").write_bytes(b"")
     result = run(config, tmp_path)
-    assert result.exit_code == BAD_INPUT and "holds a solve" in result.stderr
+    assert result.exit_code == BAD_INPUT and "would overwrite its config.toml" in result.stderr
 
 
 @pytest.mark.parametrize(
