@@ -17,11 +17,11 @@ Range = tuple[float, float]
 
 @dataclass(frozen=True, kw_only=True)
 class TimeSettings(Checked):
-    """How long a motion takes.
+    """Duration of a motion.
 
-    time: "fixed", as long as the problem's other settings say; or "free": each of its phases as long as is best.
-    durations: shortest and longest [s], of all phases, or a pair for each; equal for one that is to last so long; default a third
-    to three times what the other settings say. time_weight: what a second costs, of all phases, or of each.
+    time: "fixed" uses the durations of the other settings; "free" optimizes the duration of each phase. durations: shortest
+    and longest duration [s], one pair for all phases or a pair for each; equal values fix a duration; default: a third to
+    three times the fixed duration. time_weight: cost of one second, for all phases or for each.
     """
 
     time: Literal["fixed", "free"] = "fixed"

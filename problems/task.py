@@ -258,8 +258,8 @@ class Checked:
 
 @dataclass(frozen=True, kw_only=True)
 class Sampling(Checked):
-    """The time grid. horizon: number of time steps. dt: their length [s]. integrator: of each step, see
-    :mod:`trajopt.step.integrators`. substeps: steps of the integrator in each."""
+    """Time grid of a problem. horizon: number of time steps. dt: length of a time step [s]. integrator: integration scheme,
+    see :mod:`trajopt.step.integrators`. substeps: integrator steps per time step."""
 
     horizon: int = 100
     dt: float = 0.01

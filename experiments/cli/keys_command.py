@@ -70,8 +70,10 @@ def _table(kind: object) -> None:
 
 
 def _head(key: Key) -> str:
-    told = {"none": "optional", "needed": "required", "see below": "a table, see below"}
-    return f"{key.name}: {told.get(key.default, f'default {key.default}')}; {key.type}"
+    if key.default == "see below":
+        return f"{key.name}: a table, see below"
+    default = {"none": "optional", "needed": "required"}.get(key.default, f"default {key.default}")
+    return f"{key.name}: {default}; {key.type}"
 
 
 def _plain(text: str) -> str:

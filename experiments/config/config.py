@@ -61,8 +61,8 @@ class ConfigError(ValueError):
 
 @dataclass(frozen=True, kw_only=True)
 class Backend(Checked):
-    """How derivatives are computed. name: the method. engine: "compiled", "numpy", or "auto", the first that works. step: of the
-    finite differences. mode: of casadi_ad. None for their defaults."""
+    """Derivatives. name: derivative method. engine: "compiled", "numpy", or "auto", the first that works. step: step of
+    finite differences. mode: AD mode of casadi_ad. Defaults of step and mode: those of the method."""
 
     name: str = "analytic"
     engine: str = DEFAULT_ENGINE
@@ -81,8 +81,8 @@ class Backend(Checked):
 
 @dataclass(frozen=True, kw_only=True)
 class Output(Checked):
-    """What is left of a run. directory: of all results, default out/<name of the config>, whatever robot or key the command line
-    changes. plots: whether pictures are drawn. verbosity: 0 to 3, of the console table."""
+    """Output of a run. directory: output folder; default: out/<name of the config>. plots: write plots. verbosity: 0 to 3,
+    columns of the console table."""
 
     directory: str | None = None
     plots: bool = True
@@ -94,9 +94,9 @@ class Output(Checked):
 
 @dataclass(frozen=True, kw_only=True)
 class SweepSettings(Checked):
-    """What a study varies. n: number of rows. seed: row i is drawn from (seed, i) alone. vary: by key how its value is drawn, as a
-    text such as "uniform([0.2, -0.4, 0.3], [0.5, 0.4, 0.6])" or a list to choose from, see :mod:`trajopt.sweeps.variation`. gains:
-    whether feedback gains are kept too."""
+    """Settings of a study. n: number of rows. seed: random seed; row i depends on (seed, i) only. vary: sampling of each
+    varied key, as a text such as "uniform([0.2, -0.4, 0.3], [0.5, 0.4, 0.6])" or a list of choices, see
+    :mod:`trajopt.sweeps.variation`. gains: also store feedback gains."""
 
     n: int = 100
     seed: int = 0

@@ -1,6 +1,6 @@
-"""A table of a configuration file as a dataclass: types by pydantic, ranges by the dataclass itself.
+"""Read a table of a configuration file into a dataclass: pydantic checks types, the dataclass checks ranges.
 
-Mistakes are told in a user's words: the key with its table, what was expected, what was found.
+Errors name the key with its table, the expected value and the actual value.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from problems.task import SettingsError
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
-_WORDS = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}
-_PLURALS = {int: "whole numbers", float: "numbers", str: "texts"}
+_WORDS = {bool: "true or false", int: "an integer", float: "a number", str: "a string"}
+_PLURALS = {int: "integers", float: "numbers", str: "strings"}
 
 
 def read_table(kind: Any, table: Any, path: str, issues: list[str], extra_known: tuple[str, ...] = ()) -> Any:
@@ -105,7 +105,7 @@ def _issue(kind: Any, table: Any, path: str, loc: tuple, error: str, extra_known
             and isinstance(table[key], Mapping)
             and any(nearest_names(own, list(hints), 1) for own in table[key])
         ):
-            return f"{path}.{key}: unknown table; its keys stand in [{path}] itself"
+            return f"{path}.{key}: unknown table; move its keys into [{path}]"
         return f"{path}.{key}: unknown key" + (f"; did you mean {near[0]}?" if near else _listed(hints))
     if key not in table:
         return f"{path}.{key}: missing; expected {describe(hints[key])}"

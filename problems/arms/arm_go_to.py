@@ -73,13 +73,13 @@ from trajopt.problem.residuals import LinkPoint
 
 @dataclass(frozen=True, kw_only=True)
 class Weights(Checked):
-    """Weights of the cost; those of joints are a number, or one number for each joint.
+    """Weights of the cost; weights of joints are one number, or one number per joint.
 
-    velocity: of the rates on the way [rad/s, m/s]. control: of the controls, see ``control_unit``. posture: of the distance from
-    q0.
-    joint_limits: of what joints are beyond their limits. goal: of the distance from the goal on the way. terminal_goal: of the
-    same at the end, of joints [rad] or of the position [m]. terminal_rotation: of the orientation at the end [rad].
-    terminal_velocity: of the rates at the end.
+    velocity: running weight of the joint velocities [rad/s, m/s]. control: running weight of the controls, in the unit of
+    ``control_unit``. posture: running weight of the distance from q0. joint_limits: running weight of joint limit
+    violations. goal: running weight of the distance from the goal. terminal_goal: terminal weight of the distance from the
+    goal, of joints [rad] or of the position [m]. terminal_rotation: terminal weight of the orientation error [rad].
+    terminal_velocity: terminal weight of the joint velocities.
     """
 
     velocity: float | tuple[float, ...] = 0.1
@@ -97,34 +97,31 @@ class Weights(Checked):
 
 @dataclass(frozen=True, kw_only=True)
 class Settings(Sampling):
-    """A go-to of any robot.
+    """Point-to-point motion of a robot with a fixed base.
 
-    robot: a bundled name, "erd:NAME", or the path of a URDF or MJCF file. package_dirs: folders that hold the packages of its
-    meshes (package://), beside those of ROS_PACKAGE_PATH. mimic: what mimic joints are, "free" or "lock".
-    locked_joints: joints made rigid, names or name = value [rad, m]; "*finger*" is a pattern.
-    armature: inertia of the rotors [kg m^2, kg], one number or numbers by joint, instead of the model's. damping: of the joints'
-    velocities [N m s, N s], likewise. friction: of the joints, dry [N m, N], likewise. stiffness: of springs in the joints [N m,
-    N/m], likewise. spring_reference: where these springs are at rest [rad, m], likewise. friction_velocity [rad/s, m/s]: the
-    velocity over which dry friction is smoothed, c tanh(v / friction_velocity); without it there is none.
-    q0: all joints [rad, m], or numbers by joint, the others zero. goal_q: the goal in joint space, as q0; or goal_position.
-    goal_position: the goal [m] of ``frame``, in the world. goal_rotation: its orientation there, if wanted: three numbers are roll,
-    pitch, yaw [rad], four a unit quaternion x, y, z, w, three rows of three a rotation matrix, "q0" the orientation at the start.
-    frame: what shall be at the goal, a link or joint of the robot. joint_limit_margin: by which soft limits are narrowed [rad, m].
-    weights: of the cost.
-    torque_limits: bound the controls by the effort limits of the model: true (an error where the model has none), false, or left
-    out: then they hold where the model has them. position_limits: bound the joints by those of the model, as constraints: true,
-    false, or left out: then they hold for the joints whose start and goal respect them. velocity_limits: bound the joint
-    velocities by those of the model, as constraints: true, false, or left out: then they hold where the model has them.
-    terminal: the goal and rest at the end as "cost", or as "constraint". obstacle: spheres, one, a list, or none, that points on
-    the lines between joints stay out of; the thickness of the links is not counted: give a margin, or take the problem
-    arm_in_scene, which keeps out their shapes. surroundings: bodies that capsules of the links keep away from, and somebody
-    who walks among them.
-    control_unit: "newton" (N, N m), or "effort_limit": each control as a share of its limit.
-    control_reference: what the control's cost is measured from: "zero", or "gravity": the forces that hold the arm at
-    goal_q where that is given, else at q0.
-    guess: "auto" (a smooth motion to a configuration at the goal, see :mod:`problems.arms.arm_guess`), "constant" (x0, no
-    control), "quasi_static" (x0, held), "interpolated" (straight to goal_q, held), "around" (the same, bent around the obstacle
-    where that is in the way, see :mod:`problems.arms.obstacle`).
+    robot: a bundled name, "erd:NAME", or the path of a URDF or MJCF file. package_dirs: folders that contain the packages
+    of its meshes (package://), in addition to those of ROS_PACKAGE_PATH. mimic: treatment of mimic joints, "free" or
+    "lock". locked_joints: joints made rigid, a list of names or a table name = value [rad, m]; "*finger*" is a
+    pattern. armature: rotor inertia, one
+    number or a table by joint; default: from the model [kg m^2, kg]. damping: joint damping, likewise [N m s, N s].
+    friction: dry joint friction, likewise [N m, N]. stiffness: stiffness of joint springs, likewise [N m, N/m].
+    spring_reference: rest position of the springs, likewise [rad, m]. friction_velocity: smoothing velocity of dry friction,
+    c tanh(v / friction_velocity); without it friction is ignored [rad/s, m/s]. q0: initial configuration, all joints or a
+    table by joint with zero for the others [rad, m]. goal_q: goal in joint space, like q0; exclusive with goal_position.
+    goal_position: goal of ``frame`` in world coordinates [m]. goal_rotation: goal orientation in world coordinates: three numbers are roll, pitch, yaw [rad], four a unit quaternion x, y, z, w,
+    three rows of three a rotation matrix, "q0" the orientation at the start. frame: link or joint that moves to the goal. joint_limit_margin: margin of the soft joint limits [rad,
+    m]. weights: weights of the cost. torque_limits: bound the controls by the effort limits of the model; true: an error if
+    the model has none; default: bounded if the model has limits. position_limits: constrain the joints to their limits;
+    default: the joints whose start and goal satisfy their limits. velocity_limits: constrain the joint velocities to their
+    limits; default: constrained if the model has limits. terminal: goal and final rest as "cost" or as "constraint".
+    obstacle: one sphere or a list of spheres, avoided by points on the lines between joints; the thickness of the links is
+    not included, so set a margin, or use the problem arm_in_scene, which includes the shapes. surroundings: bodies and a
+    walking person that capsules of the links avoid. control_unit: "newton" (N, N m), or "effort_limit": each control as a
+    fraction of its limit. control_reference: reference of the control cost: "zero", or "gravity": the forces that hold the
+    arm at goal_q if given, else at q0. guess: initial guess: "auto" (a smooth motion to a configuration at the goal, see
+    :mod:`problems.arms.arm_guess`), "constant" (x0 with zero controls), "quasi_static" (x0 with gravity compensation),
+    "interpolated" (straight line to goal_q with gravity compensation), "around" (the same line, bent around an obstacle in
+    its path, see :mod:`problems.arms.obstacle`).
     """
 
     integrator: Integrator = "rk4"

@@ -49,11 +49,13 @@ from trajopt.problem.residuals import path_offset
 
 @dataclass(frozen=True, kw_only=True)
 class Weights(Checked):
-    """Weights of the cost: running, and at the end with ``terminal_``.
+    """Running weights of the cost, and terminal weights with ``terminal_``.
 
-    speed: of ds/dt [m/s]. error: of the distance from the path [m]. posture: of the joints [rad]. velocity: of their rates [rad/s].
-    control: of torques as shares of their limits, or of accelerations [rad/s^2]. path_acceleration: of s [m/s^2].
-    terminal_posture: of the joints at the end. terminal_velocity: of their rates there. terminal_error: of the distance there.
+    speed: weight of the path speed error [m/s]. error: weight of the distance from the path [m]. posture: weight of the
+    joint positions [rad]. velocity: weight of the joint velocities [rad/s]. control: weight of the controls, as fractions of
+    torque limits or as accelerations [rad/s^2]. path_acceleration: weight of the acceleration along the path [m/s^2].
+    terminal_posture: terminal weight of the joint positions. terminal_velocity: terminal weight of the joint velocities.
+    terminal_error: terminal weight of the distance from the path.
     """
 
     speed: float = 1e2
@@ -74,11 +76,12 @@ class Weights(Checked):
 class Settings(Sampling):
     """A contour and the robot that follows it.
 
-    robot: a bundled name, "erd:NAME", or the path of a URDF or MJCF file. package_dirs: folders that hold the packages
-    of its meshes (package://), beside those of ROS_PACKAGE_PATH. q0: configuration at the start, at rest on the path.
-    frame: the tool.
-    form: what the joint controls are. radius, height: of the path [m]. speed: sdot_ref [m/s]. tube: rho [m].
-    position_limits, velocity_limits, torque_limits: of the model, as constraints. weights: of the cost.
+    robot: a bundled name, "erd:NAME", or the path of a URDF or MJCF file. package_dirs: folders that contain the packages
+    of its meshes (package://), in addition to those of ROS_PACKAGE_PATH. q0: initial configuration, at rest on the path.
+    frame: tool frame. form: controls of the joints, "torque" or "acceleration". radius: radius of the path [m]. height:
+    height of the path [m]. speed: reference speed along the path [m/s]. tube: maximum distance from the path [m].
+    position_limits: constrain the joint positions to their limits. velocity_limits: constrain the joint velocities to their
+    limits. torque_limits: constrain the torques to the effort limits. weights: weights of the cost.
     """
 
     robot: str = "gen3"

@@ -55,12 +55,13 @@ Range = tuple[float, float]
 
 @dataclass(frozen=True, kw_only=True)
 class Settings(Checked):
-    """load: of the box [kg]. pick, place: of the hands (x, z) [m] at the end of bending and of lifting, x from the ankle.
-    bending, lifting: shortest and longest duration [s]; equal where it is given. knots: time steps of each phase. foot_margin:
-    by which the ground's force keeps from heel and toe [m]. substeps: enough of them for the damping of the joints, which brings
-    modes of 190 / s: explicit RK4 is stable up to 14 ms. integrator: of each step. torque_weight: of torques as shares of their
-    limits. acceleration_weight: of joint accelerations. time_weight: of the durations. upright_weight: of legs and trunk at the
-    end, as at the start."""
+    """load: mass of the box [kg]. pick: position of the hands (x, z) at the end of bending, x from the ankle [m]. place:
+    position of the hands at the end of lifting [m]. bending, lifting: shortest and longest duration of the phase; equal
+    values fix it [s]. knots: time steps per phase. foot_margin: distance of the center of pressure from heel and toe [m].
+    substeps: integrator steps per time step; the joint damping has modes of 190 / s, and explicit RK4 is stable up to 14 ms.
+    integrator: integration scheme. torque_weight: weight of the torques as fractions of their limits. acceleration_weight:
+    weight of the joint accelerations. time_weight: weight of the durations. upright_weight: weight of the final posture of
+    legs and trunk, relative to the initial one."""
 
     load: float = 5.0
     pick: tuple[float, float] = (0.35, 0.25)

@@ -35,13 +35,13 @@ DIFFERENCE = 1e-6
 
 @dataclass(frozen=True, kw_only=True)
 class Obstacle(Checked):
-    """A sphere that points on the lines between joints stay out of; how thick the links are is not counted.
+    """Spherical obstacle for points on the lines between joints; the thickness of the links is not included.
 
-    center: (3,) in the world [m]. radius: of the sphere [m]. spacing: of the points along the links that are checked [m]. frame:
-    where the links end, default the frame of the task.
+    center: center in world coordinates (3,) [m]. radius: radius of the sphere [m]. spacing: distance between checked points
+    along the links [m]. frame: end of the last checked link; default: the frame of the task.
 
-    margin: what is added to the radius, for the thickness of the links [m]. weight: of slacks that relax the sphere with its margin
-    (:func:`trajopt.softened`); without one it is a hard constraint. width: of the corner of their cost [m].
+    margin: added to the radius, for the thickness of the links [m]. weight: weight of the slack of a relaxed constraint
+    (:func:`trajopt.softened`); default: a hard constraint. width: width of the smoothed corner of the slack cost [m].
     """
 
     center: Point

@@ -1,7 +1,6 @@
-"""Replanning runs of any task: how often to plan, which plant, what is measured, what moves, what goes wrong.
+"""Settings of the table [replan]: replanning runs of any task, with plant, sensor, moving objects and faults.
 
-These are the settings of the table [replan] of a config, and what follows from them for a task: its plant, its sensor, its moving
-objects, its horizon.  Solvers are none of its business.
+The solver is configured elsewhere.
 """
 
 from __future__ import annotations
@@ -38,14 +37,15 @@ def _windows(value: tuple[Window, ...]) -> tuple[bool, str]:
 
 @dataclass(frozen=True, kw_only=True)
 class PlantSettings(Checked):
-    """The plant. kind: "own" dynamics, or "mujoco". step [s]: of its integrator. mass_factor: of all masses and inertias.
+    """The plant. kind: "own" dynamics, or "mujoco". step: time step of its integrator [s]. mass_factor: factor on all masses
+    and inertias.
 
-    friction: Coulomb, of each joint [N, N m], beside that of the robot's file, which is left out without it; "own" only, in
-    substeps as short as it needs. friction_velocity [rad/s, m/s]: over which it is smoothed.
-    contact_friction: coefficient of the ground, for robots that touch it; "mujoco" only. slope: inclination of the ground along
-    x [rad]; "mujoco" only. boxes: what stands on the ground, rows (x, y, half size along x, along y, height) [m]; "mujoco" only.
-    push_joints: names of the joints that are pushed, in the order of the forces in ``pushes``. pushes: rows (from, duration,
-    force on each of push_joints) [s, N, N m].
+    friction: Coulomb friction added to each joint; the friction of the robot file is included only with it; "own" only [N, N
+    m]. friction_velocity: smoothing velocity of the friction [rad/s, m/s]. contact_friction: friction coefficient of the
+    ground; "mujoco" only. slope: inclination of the ground along x; "mujoco" only [rad]. boxes: boxes on the ground, rows
+    (x, y, half size along x, half size along y, height); "mujoco" only [m]. push_joints: names of the joints that are
+    pushed, in the order of the forces in ``pushes``. pushes: rows (start, duration, force on each of push_joints) [s, N, N
+    m].
     """
 
     kind: Literal["own", "mujoco"] = "own"
@@ -90,11 +90,11 @@ class PlantSettings(Checked):
 
 @dataclass(frozen=True, kw_only=True)
 class SensorSettings(Checked):
-    """What is known of the state.
+    """The sensor of the state.
 
-    period: between measurements, 0 for one at each tick [s]. delay: until a measurement is known [s]. position_noise: standard
-    deviation of measured positions [rad, m]. velocity_noise: standard deviation of measured velocities [rad/s, m/s].
-    dropped: windows (from, to) without measurements [s]. corrupted: windows (from, to) with NaN in the place of measurements [s].
+    period: time between measurements; 0 measures at each tick [s]. delay: delay of a measurement [s]. position_noise:
+    standard deviation of measured positions [rad, m]. velocity_noise: standard deviation of measured velocities [rad/s,
+    m/s]. dropped: windows (from, to) without measurements [s]. corrupted: windows (from, to) with NaN measurements [s].
     """
 
     period: float = 0.0
@@ -117,15 +117,16 @@ class SensorSettings(Checked):
 
 @dataclass(frozen=True, kw_only=True)
 class MotionSettings(Checked):
-    """A point that moves: center + amplitude sin(2 pi frequency t + phase) in each coordinate, and jumps; or it wanders.
+    """A moving point: center + amplitude sin(2 pi frequency t + phase) in each coordinate, with jumps; or a random walk.
 
-    term: name of the cost terms and constraints that read it, "" for none; parameter: by which.
-    center: what it moves about, n numbers [m]. amplitude: of the sine of each coordinate [m]. frequency: of each sine [Hz].
-    phase: of each sine [rad]. jumps: rows (time, change of each coordinate). wander: half sizes (n) [m] of the box about
-    the center through which it wanders, see :mod:`~problems.replanning.wandering`, () for none. wander_speed [m/s]: how fast at
-    most. period: between its measurements [s]. delay: until one is known [s]. noise: standard deviation of its measurement [m].
-    max_speed [m/s]: what is faster is a jump. smoothing [s]: of the measured velocity. predict: plan with that velocity.
-    memory [s]: after which it has changed in the mean, see :class:`~trajopt.replanning.measurements.Track`.
+    term: name of the cost terms and constraints that read the point; "" for none. parameter: their parameter for the point.
+    center: center of the motion, n numbers [m]. amplitude: amplitude of each coordinate [m]. frequency: frequency of each
+    coordinate [Hz]. phase: phase of each coordinate [rad]. jumps: rows (time, change of each coordinate). wander: half sizes
+    (n) of the box around the center in which the point wanders, see :mod:`~problems.replanning.wandering`; () for none [m].
+    wander_speed: maximum speed of wandering [m/s]. period: time between measurements [s]. delay: delay of a measurement [s].
+    noise: standard deviation of a measurement [m]. max_speed: a faster motion counts as a jump [m/s]. smoothing: time
+    constant of the velocity estimate [s]. predict: extrapolate the point with the estimated velocity. memory: mean time
+    after which the velocity changes, see :class:`~trajopt.replanning.measurements.Track` [s].
     """
 
     term: str = ""
@@ -197,8 +198,8 @@ def _moves(motion: MotionSettings) -> tuple[bool, str]:
 
 @dataclass(frozen=True, kw_only=True)
 class Faults(Checked):
-    """Faults of the planner. fail_every: of so many solves one fails, 0 for none. slow_factor: every solve takes so many times
-    as long."""
+    """Faults of the planner. fail_every: every n-th solve fails; 0 for none. slow_factor: factor on the duration of every
+    solve."""
 
     fail_every: int = 0
     slow_factor: float = 1.0
@@ -214,18 +215,16 @@ class Faults(Checked):
 class Settings(Checked):
     """A replanning run; all times in seconds.
 
-    duration: of the run. tick: period of the control. period: between the starts of solves. lead: from a start until its plan
-    holds.
-    deadline: of a solve; default the lead, or the period. drop_late: plans that miss it are not followed.
-    mode: "real_time", one iteration a solve, of SQP where that is the solver of the config, else of SLQ, prepared before the
-    measurement; "converge", by the solver of the config.
-    follow: start solves from the motion under the last plan's feedback. bounds: whether plans keep the bounds on controls; the
-    plant has them in any case. regularization: the least of the real-time iteration; search: whether it chooses the length of its
-    step. horizon: "receding", "shrinking", or "regridded": what is left, on as many knots as ever; least: of the time left, below
-    which it is not planned any more.
-    charge: seconds charged for each response in simulated time; default those measured. seed: of all noise.
-    plant: what is controlled. sensor: what is known of its state. goal: a point that moves, the one to reach.
-    obstacle: a point that moves, the one to avoid. faults: of the planner.
+    duration: duration of the run. tick: control period. period: time between the starts of solves. lead: time from the start
+    of a solve until its plan takes effect. deadline: time limit of a solve; default: the lead, or the period. drop_late:
+    discard plans that miss the deadline. mode: "real_time", one iteration per solve with SQP if CONFIG selects it, else SLQ,
+    prepared before the measurement; "converge", full solves with the solver of CONFIG. follow: start each solve from the
+    motion under the feedback of the last plan. bounds: enforce control bounds in the plans; the plant enforces them always.
+    regularization: minimum regularization of the real-time iteration. search: line search in the real-time iteration.
+    horizon: "receding", "shrinking" (the remaining motion), or "regridded" (the remaining motion with a constant number of
+    knots). least: remaining time below which replanning stops. charge: seconds charged per response in simulated time;
+    default: the measured time. seed: seed of all noise. plant: the plant. sensor: measurement of the state. goal: moving
+    point to reach. obstacle: moving point to avoid. faults: faults of the planner.
     """
 
     duration: float = 5.0

@@ -24,9 +24,10 @@ GAINS = (100.0, 20.0)
 
 @dataclass(frozen=True, kw_only=True)
 class Settings(Sampling):
-    """constrained: a free body under constraints. cart_mass [kg]: 10, or 100 in the paper's tests. q0: cart [m] and pendulum
-    [rad] at the start. force_limit: of the motor [N]. control_weight: of the force. state_weight: of the state on the way.
-    terminal_weight: of the final state."""
+    """constrained: model the system as free bodies with constraints. cart_mass: mass of the cart, 10 or 100 in the paper
+    [kg]. q0: initial position of the cart [m] and angle of the pendulum [rad]. force_limit: force limit of the motor [N].
+    control_weight: weight of the force. state_weight: weight of the running state error. terminal_weight: weight of the
+    error of the final state."""
 
     horizon: int = 100
     dt: float = 0.02

@@ -19,8 +19,9 @@ FORCE_JOINT, POLE_TIP = "slider", "tip"
 
 @dataclass(frozen=True, kw_only=True)
 class Settings(Sampling):
-    """q0: cart [m] and pole [rad] at the start. force_limit: of the motor [N]. control_weight: of the force. state_weight: of the
-    state on the way. terminal_weight: of the final state."""
+    """q0: initial position of the cart [m] and angle of the pole [rad]. force_limit: force limit of the motor [N].
+    control_weight: weight of the force. state_weight: weight of the running state error. terminal_weight: weight of the
+    error of the final state."""
 
     horizon: int = 150
     dt: float = 0.02

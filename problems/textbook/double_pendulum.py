@@ -19,8 +19,9 @@ TIP = "tip"
 
 @dataclass(frozen=True, kw_only=True)
 class Settings(Sampling):
-    """q0, goal_q: shoulder and elbow [rad]. torque_limits: of the motors [N m]. control_weight: of the torques. terminal_weight: of
-    the final state."""
+    """q0: initial angles of shoulder and elbow [rad]. goal_q: goal angles of shoulder and elbow [rad]. torque_limits: torque
+    limits of the motors [N m]. control_weight: weight of the torques. terminal_weight: weight of the error of the final
+    state."""
 
     horizon: int = 150
     dt: float = 0.02

@@ -25,9 +25,9 @@ LOOP = "pin"
 
 @dataclass(frozen=True, kw_only=True)
 class Settings(Sampling):
-    """ground, crank, coupler, rocker: lengths of the links [m]. crank_angle: at the start [rad], 0 upward. turn: of the crank
-    [rad]. gains: Baumgarte pair of the loop. control_weight: of the torque. terminal_weight: of the final crank angle.
-    velocity_weight: of the final rates."""
+    """ground, crank, coupler, rocker: lengths of the links [m]. crank_angle: initial crank angle, 0 is upward [rad]. turn:
+    rotation of the crank [rad]. gains: Baumgarte gains (kp, kd) of the loop. control_weight: weight of the torque.
+    terminal_weight: weight of the final crank angle. velocity_weight: weight of the final rates."""
 
     horizon: int = 100
     dt: float = 0.01

@@ -27,9 +27,9 @@ MOST_BODIES = 1000
 
 @dataclass(frozen=True, kw_only=True)
 class Settings(Sampling):
-    """bodies: links, one degree of freedom each. branches: chains they form. spacing: between these [m]. swing: angle [rad] of the
-    first hinges at the start, pi where the chains hang. control_weight: of torques. velocity_weight: of
-    rates. terminal_weight: of the final state."""
+    """bodies: number of links, one degree of freedom each. branches: number of chains. spacing: distance between chains [m].
+    swing: initial angle of the first hinge of each chain, pi hangs downward [rad]. control_weight: weight of the torques.
+    velocity_weight: weight of the rates. terminal_weight: weight of the error of the final state."""
 
     horizon: int = 100
     dt: float = 0.02

@@ -123,7 +123,7 @@ def test_urdf_file_of_the_user(config, out, tmp_path):
 def test_not_converged(config, out):
     result = run("solve", config, "--out", out, "--set", "solver.max_iterations=1", "--set", "output.plots=false")
     assert result.exit_code == FAILED
-    assert "Stopped at max_iterations = 1" in result.output and "Raise max_iterations" in result.output
+    assert "Stopped at max_iterations = 1" in result.output and "Increase max_iterations" in result.output
     assert (out / "solution.npz").exists()
 
 

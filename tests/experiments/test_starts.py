@@ -52,7 +52,7 @@ def test_distinct_optima_are_told_apart_and_failures_left_out():
     assert [o.starts for o in optima(found)] == [(0, 2), (1,)]
     told = to.MultiStart(optima(found), found)
     assert told.best.cost == solution.cost and told.best_start == 0
-    assert "2 optima by 3 of 4 starts" in repr(told) and "2 times" in repr(told)
+    assert "2 optima from 3 of 4 starts" in repr(told) and "2 times" in repr(told)
     assert to.MultiStart((), found).best.cost == solution.cost
 
 

@@ -164,15 +164,15 @@ class Account:
         names = [a["solver"] for a in self.attempts]
         if len(names) == 1:
             kept = (
-                " The limits on the state, left out, are kept."
+                " The solution satisfies the state limits, which were left out."
                 if self.attempts[0]["without"] and status.success
                 else ""
             )
             return replace(status, message=f"{names[0]}: {status.message}{kept}")
         ends = ", ".join(f"{a['solver']} {_end(a)}" for i, a in enumerate(self.attempts) if i != number)
-        best = ", the best of all" if number < len(names) - 1 else ""
+        best = ", the best one" if number < len(names) - 1 else ""
         return replace(
-            status, message=f"{names[number]}: {status.message} It is the {ORDINALS[number]} attempt{best}: {ends}."
+            status, message=f"{names[number]}: {status.message} This was the {ORDINALS[number]} attempt{best}: {ends}."
         )
 
 
@@ -187,4 +187,4 @@ def keeps(ocp: OCP, s: Solution) -> bool:
 def _end(attempt: Mapping[str, Any]) -> str:
     """Why another attempt followed this one."""
     broke = attempt["breaks them"]
-    return "broke limits on the state that it left out" if broke else f"ended in {attempt['status']}"
+    return "violated state limits that were left out" if broke else f"ended with {attempt['status']}"

@@ -1,10 +1,10 @@
 """Options of the solvers.
 
-``hessian`` means one thing in all of them: how the second derivatives in the quadratic model of a step are taken. "exact" takes
-them as they are, "gauss_newton" those of the convex outer functions of the cost alone, J'phi''J of phi(r(w)). What the model has
-second derivatives of is the method's: those of the cost in SLQ and DDP, those of the Lagrangian in SQP and IPOPT.
+``hessian`` has the same meaning for all solvers: the second derivatives in the quadratic model of a step. "exact" uses the
+exact Hessian, "gauss_newton" only the convex outer functions of the cost, J'phi''J of phi(r(w)). SLQ and DDP use the Hessian
+of the cost, SQP and IPOPT that of the Lagrangian.
 
-``curvature`` is of the dynamics: their second derivatives contracted with costates, which DDP adds to the model of SLQ.
+``curvature`` refers to the dynamics: their second derivatives contracted with costates, which DDP adds to the model of SLQ.
 """
 
 from __future__ import annotations
@@ -37,40 +37,38 @@ MAX_BACKTRACKS = 100
 MAX_COUNT = 1_000_000
 """Largest number of iterations."""
 LEAST_TIME = 1e-3
-"""[s] of an attempt that follows another, where a time limit has passed."""
+"""Minimum time limit of a further attempt [s]."""
 
 
 @dataclass(frozen=True)
 class SLQOptions:
-    """Options of :func:`trajopt.solvers.shooting.slq.slq`; checked at construction (ValueError), unknown names are a TypeError.
+    """Options of :func:`trajopt.solvers.shooting.slq.slq`; validated at construction (ValueError, TypeError for unknown
+    names).
 
-    shooting: "single", "all", or an int K: a node, where the state is a variable of its own, every K knots. With
-    "all" the states of the guess count, and all knots are stepped as one batch; with "single" only its controls do.
-    gaps: how the defects at the nodes are closed: "linear", the nodes move by the linear step and the parts between
-    them are rolled out side by side (Giftthaler 2018); "nonlinear", one roll-out in which each gap shrinks by 1 -
-    alpha (Mastalli 2020).
-    hessian: how the second derivatives in the quadratic model of a step, here those of the cost, are taken: "gauss_newton" or
-    "exact".
+    shooting: "single", "all", or an integer K: a shooting node (a free state) every K knots. "all" uses the states of the
+    guess and evaluates all knots as one batch; "single" uses only the controls of the guess. gaps: closing of the defects at
+    the nodes: "linear", the nodes move by the linear step and the segments between them are rolled out in parallel
+    (Giftthaler 2018); "nonlinear", one rollout in which each gap shrinks by 1 - alpha (Mastalli 2020). hessian: second
+    derivatives of the cost in the quadratic model of a step, "gauss_newton" or "exact".
 
-    max_iterations: of the solve. time_limit: [s] or None.
-    globalization: "merit", a line search on the l1 merit (:mod:`trajopt.solvers.shooting.shooting_loop`), or, with shooting = "all"
-    and linear gaps, "filter": a filter, a barrier for the bounds on the controls, and damping of states and controls
-    (:mod:`trajopt.solvers.shooting.newton.newton_loop`). The latter goes where the former gives up; regularization, accept_ratio
-    and penalty are those of the former.
-    gradient_tolerance: on the largest entry of the projected reduced gradient. defect_tolerance: on the largest gap.
-    kkt_tolerance: on the scaled measure of :mod:`trajopt.solvers.shooting.optimality`, which ends a solve as well as those two do.
-    cost_tolerance: on the relative improvement of the cost in an accepted step; 0 switches the test off.
+    max_iterations: maximum number of iterations. time_limit: time limit; default: none [s]. globalization: "merit", a line
+    search on the l1 merit (:mod:`trajopt.solvers.shooting.shooting_loop`), or, with shooting = "all" and linear gaps,
+    "filter": a filter, a barrier for the bounds on the controls, and damping of states and controls
+    (:mod:`trajopt.solvers.shooting.newton.newton_loop`). The filter is more robust; regularization, accept_ratio and penalty
+    apply to the merit only. gradient_tolerance: tolerance on the largest entry of the projected reduced gradient.
+    defect_tolerance: tolerance on the largest defect. kkt_tolerance: tolerance on the scaled KKT error
+    (:mod:`trajopt.solvers.shooting.optimality`), which stops a solve too. cost_tolerance: the solve stops if the relative
+    decrease of the cost in an accepted step is smaller; 0 disables this test.
 
-    regularize: mu on the diagonal of Quu ("control") or of V'xx ("state"; Tassa 2012, eq. 10).
-    initial_regularization, min_regularization, max_regularization: mu; below the minimum it is zero.
-    regularization_factor: delta_0 of the schedule of Tassa 2012, section II-F.
-    accept_ratio: an accepted step realizes at least this share of the expected decrease of the merit.
-    max_backtracks: step lengths are 1, 1/2, ..., 2^-max_backtracks.
-    penalty: initial weight of the l1 norm of the defects in the merit; raised where needed.
+    regularize: add mu to the diagonal of Quu ("control") or of V'xx ("state"; Tassa 2012, eq. 10). initial_regularization:
+    initial mu. min_regularization: smallest nonzero mu. max_regularization: largest mu. regularization_factor: delta_0 of
+    the schedule of Tassa 2012, section II-F. accept_ratio: required fraction of the expected decrease of the merit.
+    max_backtracks: step lengths are 1, 1/2, ..., 2^-max_backtracks. penalty: initial weight of the l1 norm of the defects in
+    the merit; raised automatically.
 
-    For problems with constraints (:mod:`trajopt.solvers.shooting.augmented_lagrangian`):
-    constraint_tolerance: on the largest violation of feasibility and complementarity. constraint_penalty, max_constraint_penalty:
-    first and largest penalty. max_outer_iterations: updates of the multipliers.
+    For problems with constraints (:mod:`trajopt.solvers.shooting.augmented_lagrangian`): constraint_tolerance: tolerance on
+    the largest violation of feasibility and complementarity. constraint_penalty: initial penalty. max_constraint_penalty:
+    largest penalty. max_outer_iterations: maximum number of multiplier updates.
     """
 
     shooting: int | Literal["single", "all"] = "all"
@@ -127,16 +125,14 @@ class SLQOptions:
 class DDPOptions(SLQOptions):
     """Options of :func:`trajopt.solvers.shooting.ddp.ddp`: those of SLQ, and more.
 
-    hessian: as in SLQ, of the cost, here "exact" by default: only so is convergence quadratic where residuals do not vanish.
-    search: along the "line" of a step; or, with globalization = "merit", along the "curve" too that follows a bent valley
-    (:mod:`trajopt.solvers.shooting.search.curve`): once progress is slow by ``switch``, steps of Gauss-Newton and of the largest
-    convex share of the curvature compete in every iteration, in place of ``curvature`` and ``indefinite``. It takes fewer
-    iterations, each at two to three times the price.
-    curvature: which costates the second derivatives of the dynamics are contracted with: those of one adjoint sweep ("newton"), or
-    V'x of the backward sweep ("true").
-    indefinite: what is done where curvature leaves Quu indefinite: "modify" its eigenvalues, or "regularize" by mu alone.
-    switch: curvature is used after an iteration that reduced the merit by less than this share; 1 for curvature from the first
-    iteration on.
+    hessian: second derivatives of the cost, as in SLQ; the default "exact" gives quadratic convergence also for nonzero
+    residuals. search: "line", or, with globalization = "merit", "curve" for narrow valleys
+    (:mod:`trajopt.solvers.shooting.search.curve`): once progress is slower than ``switch``, steps of Gauss-Newton and of the
+    largest convex fraction of the curvature compete in every iteration, in place of ``curvature`` and ``indefinite``. It
+    needs fewer iterations, each at two to three times the cost. curvature: costates in the second derivatives of the
+    dynamics: those of an adjoint pass ("newton"), or V'x of the backward pass ("true"). indefinite: treatment of an
+    indefinite Quu: "modify" its eigenvalues, or "regularize" by mu. switch: curvature is used after an iteration that
+    decreased the merit by less than this fraction; 1: from the first iteration on.
     """
 
     hessian: Literal["gauss_newton", "exact"] = "exact"
@@ -156,28 +152,27 @@ class DDPOptions(SLQOptions):
 
 @dataclass(frozen=True)
 class SQPOptions:
-    """Options of :func:`trajopt.solvers.direct.direct_sqp.sqp` and :func:`trajopt.solvers.sqp.sqp.solve_nlp`; checked as those
-    of SLQ.
+    """Options of :func:`trajopt.solvers.direct.direct_sqp.sqp` and :func:`trajopt.solvers.sqp.sqp.solve_nlp`; validated like
+    those of SLQ.
 
-    hessian: how the second derivatives in the quadratic model of a step, here those of the Lagrangian, are taken: "exact", and
-    made convex (:mod:`trajopt.solvers.sqp.convexify`); "gauss_newton", of the objective's convex outer functions alone; "scqp", of
-    those of objective and constraints (Verschueren 2016); "auto", "scqp" for programs that
-    know such functions, as all optimal-control problems do (there it is Gauss-Newton's where no constraint has a composition),
-    else "exact". qp_solver: see :mod:`trajopt.solvers.qp.qp`; it is asked where the active set of the last QP does not lead to
-    the solution (:mod:`trajopt.solvers.qp.newton`), and where it gives up, the interior-point method takes over.
-    globalization: "merit", a line search on the l1 merit; "filter", on a filter of objective and violation; "none", full steps.
-    second_order_correction: of full steps that the line search refuses. hold: of the controls between the nodes of an
+    hessian: second derivatives of the Lagrangian in the quadratic model of a step: "exact", convexified
+    (:mod:`trajopt.solvers.sqp.convexify`); "gauss_newton", of the convex outer functions of the objective; "scqp", of the
+    convex outer functions of objective and constraints (Verschueren 2016); "auto", "scqp" if the program provides such
+    functions, as all optimal-control problems do, else "exact". qp_solver: solver of the subproblems, see
+    :mod:`trajopt.solvers.qp.qp`; it is called if the active set of the last QP does not lead to the solution
+    (:mod:`trajopt.solvers.qp.newton`), and the interior-point method takes over if it fails. globalization: "merit", a line
+    search on the l1 merit; "filter", a filter of objective and violation; "none", full steps. second_order_correction:
+    correct full steps that the line search rejects. hold: interpolation of the controls between the nodes of an
     optimal-control problem, "zero_order" or "first_order".
 
-    max_iterations: of the solve. time_limit: [s] or None.
-    gradient_tolerance: on the largest entry of the gradient of the Lagrangian, relative to the multipliers where they
-    are large, and on complementarity. constraint_tolerance: on the largest violation of a constraint. kkt_tolerance: on the
-    scaled measure of :mod:`trajopt.solvers.nlp.scaled_kkt`, which ends a solve as well as the gradient does.
+    max_iterations: maximum number of iterations. time_limit: time limit; default: none [s]. gradient_tolerance: tolerance on
+    the largest entry of the gradient of the Lagrangian, relative to large multipliers, and on complementarity.
+    constraint_tolerance: tolerance on the largest constraint violation. kkt_tolerance: tolerance on the scaled KKT error
+    (:mod:`trajopt.solvers.nlp.scaled_kkt`), which stops a solve too.
 
-    accept_ratio: an accepted step realizes at least this share of the slope of the merit.
-    max_backtracks: step lengths are 1, 1/2, ..., 2^-max_backtracks.
-    penalty: smallest weight of the l1 violation in the merit. elastic_weight, max_elastic_weight: first and
-    largest weight of the l1 violation in the QPs whose rows contradict each other.
+    accept_ratio: required fraction of the slope of the merit. max_backtracks: step lengths are 1, 1/2, ...,
+    2^-max_backtracks. penalty: smallest weight of the l1 violation in the merit. elastic_weight: initial weight of the l1
+    violation in infeasible QPs. max_elastic_weight: largest weight of it.
     """
 
     hessian: Literal["auto", "exact", "gauss_newton", "scqp"] = "auto"
@@ -220,17 +215,16 @@ class SQPOptions:
 
 @dataclass(frozen=True)
 class DMSOptions:
-    """Options of :func:`trajopt.solvers.direct.dms.dms`; checked at construction (ValueError), unknown names are a TypeError.
+    """Options of :func:`trajopt.solvers.direct.dms.dms`; validated at construction (ValueError, TypeError for unknown
+    names).
 
-    hold: of the controls between the nodes: "zero_order" or "first_order".
-    hessian: how the second derivatives in the quadratic model of a step, here those of the Lagrangian, are taken: "exact";
-    "gauss_newton", of the cost alone; "limited_memory", IPOPT's approximation from gradients.
+    hold: interpolation of the controls between the nodes: "zero_order" or "first_order". hessian: second derivatives of the
+    Lagrangian: "exact"; "gauss_newton", of the cost alone; "limited_memory", IPOPT's approximation from gradients.
 
-    max_iterations: of the solve. time_limit: [s] or None.
-    gradient_tolerance: IPOPT's tol, on its scaled optimality error. constraint_tolerance: on the largest violation.
-    barrier: initial value of the barrier parameter mu; small for a start near the solution. barrier_strategy: how mu falls,
-    "monotone" or "adaptive".
-    ipopt: further options by the names of IPOPT's manual; they override those above.
+    max_iterations: maximum number of iterations. time_limit: time limit; default: none [s]. gradient_tolerance: IPOPT's tol,
+    on its scaled optimality error. constraint_tolerance: tolerance on the largest violation. barrier: initial barrier
+    parameter mu; choose a small value near the solution. barrier_strategy: update of mu, "monotone" or "adaptive". ipopt:
+    further IPOPT options by name; they override the ones above.
     """
 
     hold: Literal["zero_order", "first_order"] = "zero_order"
@@ -253,16 +247,16 @@ class DMSOptions:
 
 @dataclass(frozen=True)
 class IPMOptions:
-    """Options of :func:`trajopt.solvers.ipm.ipm.ipm`; checked at construction (ValueError), unknown names are a TypeError.
+    """Options of :func:`trajopt.solvers.ipm.ipm.ipm`; validated at construction (ValueError, TypeError for unknown names).
 
-    hessian: how the second derivatives in the quadratic model of a step, here those of the Lagrangian, are taken: "exact", or
-    "gauss_newton", of the cost alone; "auto", exact where time steps have second derivatives, but that of the cost with the
-    curvature of the time steps where only these are compiled.
+    hessian: second derivatives of the Lagrangian in the quadratic model of a step: "exact", or "gauss_newton", of the cost
+    alone; "auto": exact if the time steps have second derivatives, or the Gauss-Newton Hessian of the cost with the
+    curvature of the time steps if only these are compiled.
 
-    max_iterations; time_limit: [s] or None.
-    gradient_tolerance: on the scaled optimality error, that of IPOPT's tol. constraint_tolerance: on the largest violation.
-    barrier: initial value of the barrier parameter mu; small for a start near the solution. barrier_strategy: how mu falls,
-    "monotone" or "adaptive" (:mod:`trajopt.solvers.ipm.barrier`).
+    max_iterations: maximum number of iterations. time_limit: time limit; default: none [s]. gradient_tolerance: tolerance on
+    the scaled optimality error, as IPOPT's tol. constraint_tolerance: tolerance on the largest violation. barrier: initial
+    barrier parameter mu; choose a small value near the solution. barrier_strategy: update of mu, "monotone" or "adaptive"
+    (:mod:`trajopt.solvers.ipm.barrier`).
     """
 
     hessian: Literal["auto", "exact", "gauss_newton"] = "auto"
@@ -325,10 +319,11 @@ def _require_ordered(options: object, low: str, high: str) -> None:
 
 @dataclass(frozen=True)
 class AutoOptions:
-    """Options of :func:`trajopt.solvers.auto.auto`; they go to the methods it chooses, None for the default of each.
+    """Options of :func:`trajopt.solvers.auto.auto`, passed to the methods it selects; None: default of the method.
 
-    max_iterations: of each attempt. time_limit: [s] of all together, or None. gradient_tolerance, constraint_tolerance: see the
-    options of the methods. fallback: whether a failed solve is followed by another attempt.
+    max_iterations: maximum number of iterations of each attempt. time_limit: time limit of all attempts together [s].
+    gradient_tolerance: option of the methods. constraint_tolerance: option of the methods. fallback: try another method
+    after a failed solve.
     """
 
     max_iterations: int | None = None

@@ -145,7 +145,7 @@ def solver_options(solver: str = DEFAULT_SOLVER, **values: Any) -> Any:
         if key not in known:
             raise unknown_name(f"option of solver {solver!r}", key, known)
         if key in preset and preset[key] != value:
-            raise ValueError(f"solver {solver!r} means {key} = {preset[key]!r}, not {value!r}; use solver = 'slq'")
+            raise ValueError(f"solver {solver!r} requires {key} = {preset[key]!r}, got {value!r}; use solver = 'slq'")
     return kind(**{**preset, **values})
 
 

@@ -140,7 +140,7 @@ def _compiled(
 
     if not has_source(sampling.backend):
         if engine == "compiled":
-            raise ValueError(f"phase {i} cannot be compiled: its derivatives are by {sampling.backend.name}")
+            raise ValueError(f"phase {i} cannot be compiled with the derivative method {sampling.backend.name}")
         return None
     curved = wanted.second and has_contraction(sampling.called.map)
     kinds = [ROLLED] if wanted.rollout else [CURVED, ALONE] if curved else [ALONE]

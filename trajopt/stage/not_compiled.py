@@ -19,7 +19,7 @@ from trajopt.problem.terms import CostTerm
 _LOG = logging.getLogger(__name__)
 _REMEDIES = {
     "TraceError": "",  # the reason tells it
-    "TooLong": "write it in fewer operations or in several phases, or give its residual closed-form partials (HasPartials)",
+    "TooLong": "simplify it, split it into several phases, or add analytic partials to its residual (HasPartials)",
 }
 
 
@@ -32,7 +32,7 @@ class NotCompiled(NamedTuple):
 
     def __str__(self) -> str:
         end = f"; {self.remedy}" if self.remedy else ""
-        return f"{self.part} is evaluated in NumPy, which may take a hundred times as long: {self.why}{end}"
+        return f"{self.part} runs in NumPy, which may be a hundred times slower: {self.why}{end}"
 
 
 _gathered: ContextVar[list[NotCompiled] | None] = ContextVar("not_compiled", default=None)
@@ -64,7 +64,7 @@ def tell(ocp: OCP, phase: int, reason: Exception, what: str = "") -> None:
 def explanation(ocp: OCP, phase: int, reason: Exception, what: str = "") -> NotCompiled:
     """A phase, or ``what`` of it, why it is not compiled, and what helps."""
     part = f"{what or 'the whole'} of phase {phase} of {ocp.name!r}"
-    return NotCompiled(part, explained(ocp, phase, reason), _REMEDIES.get(type(reason).__name__, "see the reason"))
+    return NotCompiled(part, explained(ocp, phase, reason), _REMEDIES.get(type(reason).__name__, ""))
 
 
 def may_be_long(parts: Sequence[CostTerm | Constraint], variables: int) -> bool:
@@ -90,7 +90,7 @@ def explained(ocp: OCP, phase: int, reason: Exception) -> str:
     if len(of) == 0:
         return text
     longest = max(of, key=operations)
-    return f"{text}; most of it is {longest.name!r}, whose residual alone takes {operations(longest)}"
+    return f"{text}; the largest part is {longest.name!r}, whose residual takes {operations(longest)}"
 
 
 def works_on_symbols(part: CostTerm | Constraint) -> bool:

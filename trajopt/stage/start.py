@@ -22,7 +22,7 @@ _served: ContextVar[dict[str, None] | None] = ContextVar("served", default=None)
 def starting(start: str | None) -> Iterator[None]:
     """How solves start inside; None leaves it as it is. Raises ValueError for a start that is not known."""
     if start not in (None, *STARTS):
-        raise ValueError(f"start is {start!r}; it is one of {', '.join(map(repr, STARTS))}")
+        raise ValueError(f"start = {start!r}; expected one of {', '.join(map(repr, STARTS))}")
     token = _start.set(start or _start.get())
     try:
         yield

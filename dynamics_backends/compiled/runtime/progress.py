@@ -1,6 +1,6 @@
-"""What is being compiled, told while it takes long: one line after a second, and one every few seconds after it.
+"""Progress lines of compilation: one line after a second, then one every few seconds.
 
-Where nobody has asked to be told, as in a script, the line is a warning of this module's logger, and seldom a second one.
+Without a listener, as in a script, the line is logged as a warning, at most once per :data:`LOGGED_AGAIN`.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def _log(began: float) -> Callable[[], None]:
 def _line(began: float) -> str:
     with _lock:
         left, finished = sum(_under_way.values()), _finished
-    return f"compiling for {time.monotonic() - began:.0f} s: {_how_far(finished, left)}"
+    return f"compiling ({time.monotonic() - began:.0f} s): {_how_far(finished, left)}"
 
 
 @contextmanager
@@ -96,8 +96,8 @@ def _listened() -> Iterator[None]:
 
 
 def _how_far(finished: int, left: int) -> str:
-    what = f"{finished} pieces done, {left} to go" if left else f"{finished} pieces done, writing the next"
-    return f"{what}; they are kept for the next time"
+    what = f"{finished} parts done, {left} to go" if left else f"{finished} parts done, generating the next"
+    return f"{what}; cached for later runs"
 
 
 # -- in another process -------------------------------------------------------------------------------------------
@@ -140,7 +140,7 @@ def told_beside(say: Callable[[str], None]) -> Iterator[None]:
         if found:
             finished, left = (sum(n) for n in zip(*found, strict=True))
             elapsed = time.monotonic() - began
-            say(f"compiling beside the solve, for {elapsed:.0f} s: {_how_far(finished, left)}")
+            say(f"compiling in the background ({elapsed:.0f} s): {_how_far(finished, left)}")
 
     with _repeated(look, WORTH_A_LINE, AGAIN_AFTER):
         yield

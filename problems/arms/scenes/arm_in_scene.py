@@ -53,8 +53,8 @@ Point = tuple[float, float, float]
 class Weights(Checked):
     """Weights of the cost, each integrated over time.
 
-    time: of the duration [1/s]. acceleration: of the squares of accelerations as shares of ``acceleration_scale``. energy: of the
-    squares of torques as shares of their limits.
+    time: weight of the duration [1/s]. acceleration: weight of squared accelerations relative to ``acceleration_scale``.
+    energy: weight of squared torques relative to their limits.
     """
 
     time: float = 1.0
@@ -72,29 +72,29 @@ class Weights(Checked):
 
 @dataclass(frozen=True, kw_only=True)
 class Settings(Checked):
-    """An arm among obstacles.
+    """Minimum-time motion of an arm among obstacles.
 
-    robot: a bundled name, "erd:NAME", or the path of a URDF or MJCF file, whose collision shapes are those of its links.
-    package_dirs: folders that hold the packages of its meshes (package://), beside those of ROS_PACKAGE_PATH. mimic:
-    what mimic joints are, "free" or "lock". locked_joints: joints made rigid, names or name = value [rad, m]; "*finger*" is a
-    pattern.
-    q0: where it starts. goal_q: where it ends; or goal_position. goal_position: of ``frame`` at the end, in the world [m].
-    goal_rotation: its orientation there, if wanted: three numbers are roll, pitch, yaw [rad], four a unit quaternion x, y, z, w,
-    three rows of three a rotation matrix, "q0" the orientation at the start. frame: the link or joint that shall be there, needed
-    beside goal_position; beside goal_q the one whose way is shown, by default the last link. free_axis: of the frame, about which
-    the rotation does not matter.
-    scene: a file, TOML, URDF or MJCF; body: bodies beside those of the file. missing_meshes: "error", or "leave_out".
-    carried: bodies in the robot's hands, with their mass. capsule: capsules of links, in place of fitted ones. srdf: a file whose
-    disabled pairs of links do not keep apart; by default such pairs are found.
-    margin: distance [m] asked of the optimizer; half of it is asked of the motion between. knots: steps.
-    checks_per_step: places in each where distances hold. duration: shortest and longest [s].
-    acceleration_limits: a number, numbers by joint, or none [rad/s^2, m/s^2]. torque_rate_limits: likewise, of how fast torques
-    change [N m/s, N/s]. acceleration_scale: what accelerations cost as shares of. velocity_scale: share of the model's
-    velocity limits that may be used. torque_scale: share of the model's effort limits that may be used. cover_tolerance: how
-    far capsules may stand out of a shape [m]. cover_pieces: how many capsules a shape gets at most.
-    self_collision: whether links keep from each other. guess: "auto" (the straight line, or where that is not free the way of
-    RRT-Connect where ompl is installed), "straight", "rrt". seed: of RRT-Connect. planning_time: of the processor, that
-    RRT-Connect may take [s]. weights: of the cost.
+    robot: a bundled name, "erd:NAME", or the path of a URDF or MJCF file with collision shapes. package_dirs: folders that contain the packages
+    of its meshes (package://), in addition to those of ROS_PACKAGE_PATH. mimic: treatment of mimic
+    joints, "free" or "lock". locked_joints: joints made rigid, a list of names or a table name = value [rad, m]; "*finger*" is a
+    pattern. q0: initial
+    configuration. goal_q: final configuration; exclusive with goal_position. goal_position: final position of ``frame`` in
+    world coordinates [m]. goal_rotation: goal orientation in world coordinates: three numbers are roll, pitch, yaw [rad], four a unit quaternion x, y, z, w,
+    three rows of three a rotation matrix, "q0" the orientation at the start.
+    frame: link or joint that moves to goal_position (required there); with goal_q the frame whose path is drawn, by default
+    the last link. free_axis: axis of the frame about which it may rotate freely at the goal. scene: TOML, URDF or MJCF file
+    with bodies. body: further bodies. missing_meshes: treatment of missing mesh files, "error" or "leave_out". carried:
+    bodies held by the robot, with mass. capsule: capsules of links, replacing the fitted ones. srdf: file with disabled
+    collision pairs; default: pairs are found automatically. margin: required distance in the optimization; the motion
+    between knots is checked with half of it [m]. knots: number of time steps. checks_per_step: number of places per time
+    step with distance constraints. duration: shortest and longest duration [s]. acceleration_limits: one number, or numbers
+    by joint; default: none [rad/s^2, m/s^2]. torque_rate_limits: limits of the rate of change of torques, likewise [N m/s,
+    N/s]. acceleration_scale: reference of the acceleration cost. velocity_scale: usable fraction of the velocity limits of
+    the model. torque_scale: usable fraction of the effort limits of the model. cover_tolerance: maximum distance of a
+    capsule surface from its shape [m]. cover_pieces: maximum number of capsules per shape. self_collision: avoid
+    self-collision. guess: initial guess: "auto" (straight line in joint space, or a path of RRT-Connect if the line collides
+    and ompl is installed), "straight", "rrt". seed: random seed of RRT-Connect. planning_time: processor time limit of
+    RRT-Connect [s]. weights: weights of the cost.
     """
 
     robot: str = "erd:panda"

@@ -27,9 +27,9 @@ from trajopt.collisions.own_pairs import OwnPairs, own_pairs, pairs_not_disabled
 
 @dataclass(frozen=True, kw_only=True)
 class Carried(SceneBody):
-    """What the robot carries: a :class:`~problems.arms.scenes.scene_settings.SceneBody` that moves with it.
+    """A body carried by the robot: a :class:`~problems.arms.scenes.scene_settings.SceneBody` that moves with it.
 
-    frame: of the robot, in which position and rotation are. mass: spread evenly over its volume [kg].
+    frame: frame of the robot to which position and rotation refer. mass: mass, uniformly distributed over the volume [kg].
     """
 
     frame: str
@@ -46,9 +46,10 @@ class Carried(SceneBody):
 
 @dataclass(frozen=True, kw_only=True)
 class LinkCapsule(Checked):
-    """A capsule of a link, in place of those fitted to its shapes.
+    """A capsule of a link that replaces the fitted capsules.
 
-    link: its name. a: one end of the segment in the link's frame [m]. b: the other end [m]. radius: around the segment [m].
+    link: name of the link. a: first end of the segment in the link frame [m]. b: second end [m]. radius: radius around the
+    segment [m].
     """
 
     link: str

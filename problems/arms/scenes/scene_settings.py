@@ -38,12 +38,11 @@ NEEDED = {
 class SceneBody(Checked):
     """A body.
 
-    name: in reports. type: what it is; a half-space is what lies below z = 0 of its frame. size: edges of a box along x, y, z [m].
-    radius: of a sphere, cylinder or capsule [m]. length: of a cylinder or capsule along z [m]. file: of a convex mesh.
-    scale: of the mesh.
-    position: of its frame in the world [m]. rotation: of that frame, roll, pitch, yaw [rad]. quaternion: the rotation as x, y, z, w
-    instead. times: when it passes its offsets [s]; it is at rest before and after. offsets: by what it is displaced then, on
-    straight lines between [m].
+    name: name in reports. type: shape; a half-space fills z < 0 of its frame. size: edge lengths of a box along x, y, z [m].
+    radius: radius of a sphere, cylinder or capsule [m]. length: length of a cylinder or capsule along z [m]. file: file of a
+    convex mesh. scale: scale of the mesh. position: origin of the body frame in world coordinates [m]. rotation: orientation
+    of the body frame as roll, pitch, yaw [rad]. quaternion: orientation as x, y, z, w, instead of rotation. times: times of
+    the offsets; the body is at rest before and after [s]. offsets: displacements at these times, linear in between [m].
     """
 
     name: str

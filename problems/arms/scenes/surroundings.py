@@ -32,12 +32,12 @@ BODIES, PERSON = "bodies", "person"
 
 @dataclass(frozen=True, kw_only=True)
 class Surroundings(Checked):
-    """What an arm keeps away from.
+    """Bodies and a person that an arm avoids.
 
-    body: what stands there, a table or a list of such. person: what walks there, in reports and pictures by its name; its position
-    is where it is at first. margin: the distance that is asked for [m]. weight: the price of coming nearer, by slacks; inf makes
-    the distances constraints. width: of the corner of their cost [m]. cover_tolerance: how far capsules may stand out of a link
-    [m]. cover_pieces: how many a link gets at most.
+    body: static bodies, a table or a list of tables. person: moving body; its position is the initial one, its name appears
+    in reports and plots. margin: required distance [m]. weight: weight of the slack for smaller distances; inf makes the
+    distances constraints. width: width of the smoothed corner of the slack cost [m]. cover_tolerance: maximum distance of a
+    capsule surface from its link [m]. cover_pieces: maximum number of capsules per link.
     """
 
     body: SceneBody | tuple[SceneBody, ...] | None = None

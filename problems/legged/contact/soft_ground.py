@@ -33,11 +33,12 @@ DEEPEST = 1.0
 
 @dataclass(frozen=True, kw_only=True)
 class SoftGround(LeggedRobot):
-    """Settings of a robot and of the ground under it: soft contacts.
+    """Settings of soft ground.
 
-    contact_law: a name of :mod:`dynamics_backends.systems.contact.registry`; relaxed_cone, for long time steps, asks for the
-    integrator semi_implicit_euler. contact_parameters: numbers by the law's keys, in place of its defaults. integrator: of each
-    time step."""
+    contact_law: name of a law in :mod:`dynamics_backends.systems.contact.registry`; relaxed_cone, for long time steps,
+    requires the integrator semi_implicit_euler. contact_parameters: parameters of the law that override its defaults.
+    integrator: integration scheme.
+    """
 
     contact_law: str = "exponential"
     contact_parameters: Mapping[str, float] = field(default_factory=dict)

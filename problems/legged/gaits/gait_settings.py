@@ -43,8 +43,8 @@ from problems.task import (
 
 @dataclass(frozen=True, kw_only=True)
 class FootWeights(Checked):
-    """Weights of the feet [1/m^2]. swing: on their way. landing: where they touch down. stance: of the foothold. terminal: at the
-    end. friction: of the cone and of pulling, rigid contacts only."""
+    """Weights of the feet [1/m^2]. swing: weight during swing. landing: weight at touchdown. stance: weight during stance.
+    terminal: weight at the end. friction: weight of friction cones and pulling forces, for rigid contacts only."""
 
     swing: float = 1e5
     landing: float = 1e7
@@ -66,16 +66,17 @@ class FootWeights(Checked):
 class Settings(SoftGround):
     """A scheduled gait of any robot with a floating base (:class:`~problems.legged.robot.walker.LeggedRobot`).
 
-    gait: a name, or swings. swings: groups of feet that swing in turn, in place of a named gait. swing, support: durations [s] of
-    a group's swing and of standing on all feet before it. step_length, step_height: of the feet [m], default 0.15 and 0.1.
-    distance: how far the base goes [m], in place of step_length: all steps of the feet together, in the mean.
-    cycles: repetitions of all groups. dt: of the time steps [s]. integrator, substeps: of each. control_weight: of the torques.
-    running, terminal: weights of the state, on the way and at the end. foot_weights: of the feet.
-    schedule_of: a file with a solution on soft ground; its contact forces then tell which feet stand when, and its feet how long
-    their steps are, in place of gait, swings, swing, support, cycles and step_length. least: what its feet do for less than this
-    [s] is not counted.
-    contact: "rigid" or "soft". gains: Baumgarte pair of the rigid contacts. friction: coefficient of the rigid cone. cone: kept as
-    a "cost" of weight foot_weights.friction, or as a "constraint" (:mod:`~problems.legged.contact.friction_cone`).
+    gait: name of the gait; ignored if swings is given. swings: groups of feet that swing in turn, instead of a named gait.
+    swing: duration of a swing [s]. support: duration on all feet before each swing [s]. step_length: length of a step; default 0.15 [m]. distance: distance that the base travels, instead of step_length: the mean of
+    all steps of the feet together [m].
+    step_height: height of a step; default 0.1 [m]. cycles: repetitions of all groups. dt: length of a time step [s]. integrator:
+    integration scheme. substeps: integrator steps per time step. control_weight: weight of the torques. running: running
+    weights of the state. terminal: terminal weights of the state. foot_weights: weights of the feet. schedule_of: file of a
+    solution on soft ground; its contact forces define the contact schedule and its feet the step lengths, instead of gait,
+    swings, swing, support, cycles and step_length. least: shorter contacts and swings of that solution are ignored [s].
+    contact: contact model, "rigid" or "soft". gains: Baumgarte gains (kp, kd) of rigid contacts. friction: friction
+    coefficient of the rigid cone. cone: friction cone as a "cost" with weight foot_weights.friction, or as a "constraint"
+    (:mod:`~problems.legged.contact.friction_cone`).
     """
 
     ALTERNATIVES = ((("distance",), ("step_length",)), (("schedule_of",), ("step_length", "distance")))

@@ -58,8 +58,8 @@ from problems.task import (
 
 @dataclass(frozen=True, kw_only=True)
 class Waypoint(Checked):
-    """What is asked for during a part of the motion. start, end: its times [s]. height: of the base [m]. weights: of the state
-    then."""
+    """Reference during a part of the motion. start, end: time interval [s]. height: height of the base [m]. weights: weights
+    of the state in this interval."""
 
     start: float
     end: float
@@ -72,7 +72,7 @@ class Waypoint(Checked):
 
 @dataclass(frozen=True, kw_only=True)
 class Push(Checked):
-    """Another posture that the controller of the guess holds for a while. start, end: its times [s]. joints: the posture [rad]."""
+    """Temporary posture of the controller that generates the guess. start, end: time interval [s]. joints: posture [rad]."""
 
     start: float
     end: float
@@ -84,9 +84,9 @@ class Push(Checked):
 
 @dataclass(frozen=True, kw_only=True)
 class Marching(Checked):
-    """Steps on the spot, in the guess: legs are drawn up in turn, each by half a wave of a sine. gait: which swing together, by a
-    name of :data:`~problems.legged.gaits.gait.PATTERNS`. period: of all in turn [s]. joints: the posture with all drawn up [rad].
-    """
+    """Steps in place in the guess; the legs are lifted in turn along half a sine wave. gait: name of the gait in
+    :data:`~problems.legged.gaits.gait.PATTERNS` whose legs swing together. period: duration of a gait cycle [s]. joints:
+    posture with all legs lifted [rad]."""
 
     gait: str = "trot"
     period: float
@@ -116,18 +116,16 @@ class Marching(Checked):
 
 @dataclass(frozen=True, kw_only=True)
 class Settings(SoftGround, Sampling):
-    """A gait of any robot with a floating base (:class:`~problems.legged.robot.walker.LeggedRobot`), on ground that is soft.
+    """A gait of any robot with a floating base (:class:`~problems.legged.robot.walker.LeggedRobot`) on soft ground.
 
-    joints: at the start and at the end. running_joints: those the running cost refers to, default ``joints``.
-    height: of the base [m], at the start and asked for; default that of standing on the ground. velocity: speed along x
-    commanded on the way [m/s], default 0. goal: x, y [m] of the base at the end, default where it starts.
-    distance: how far the base goes along x [m], in place of velocity and goal; the velocity is the distance over the duration.
-    yaw: of the base [rad], at the start and asked for.
-    guess_gains: position and velocity gain of the joint controller whose motion is the first guess. guess_push: another posture
-    that it holds for a moment. guess_steps: legs that it draws up in turn, by which a gait is suggested.
-    control_weight: of the torques. running, terminal: weights of the state, on the way and at the end.
-    waypoint: what is asked for in between, or none. easier: relaxations [J] of contacts of long steps with which it is solved
-    before.
+    joints: initial and final posture [rad]. running_joints: posture of the running cost; default: ``joints`` [rad]. height:
+    initial and reference height of the base; default: standing on the ground [m]. velocity: reference velocity along x;
+    default 0 [m/s]. goal: final x, y of the base; default: where it starts [m]. distance: distance that the base travels along x,
+    instead of velocity and goal [m]. yaw: initial and reference yaw of the base [rad]. guess_gains: position and
+    velocity gain of the joint controller whose motion is the initial guess. guess_push: temporary posture of that
+    controller. guess_steps: steps in place in the guess, which suggest a gait. control_weight: weight of the torques.
+    running: running weights of the state. terminal: terminal weights of the state. waypoint: reference during a part of the
+    motion. easier: contact relaxations of problems that are solved first, for contacts with long time steps [J].
     """
 
     ALTERNATIVES = ((("distance",), ("velocity", "goal")),)

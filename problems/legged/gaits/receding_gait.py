@@ -43,7 +43,7 @@ from trajopt.replanning.plan import with_values
 
 @dataclass(frozen=True, kw_only=True)
 class FootWeights(Checked):
-    """Weights of a foot's position [1/m^2]. swing: while it swings. stance: while it stands."""
+    """Weights of a foot position [1/m^2]. swing: weight during swing. stance: weight during stance."""
 
     swing: float = 5e3
     stance: float = 5e2
@@ -54,15 +54,15 @@ class FootWeights(Checked):
 
 @dataclass(frozen=True, kw_only=True)
 class Settings(SoftGround, Sampling):
-    """A gait of a robot with a floating base and four feet (:class:`~problems.legged.robot.walker.LeggedRobot`); the horizon is
-    what is planned at a time.
+    """A scheduled gait on soft ground, replanned over a receding horizon, for a robot with a floating base and four feet
+    (:class:`~problems.legged.robot.walker.LeggedRobot`).
 
-    base: weights of the state. foot: weights of the feet. control_weight: of the torques.
-    joints: at the start, which the joints are drawn to. height: of the base [m], default that of standing on the ground. gait: of
-    :data:`problems.legged.gaits.gait.PATTERNS`. swing, support: seconds in the air, and on all feet between two swings.
-    cycles: of the gait, after which the robot stands. step_length, step_height: of a foot [m], default 0.15 and 0.1. distance: how
-    far the base goes in all cycles [m], in place of step_length.
-    terminal: share of the state's weights at the end. guess_gains: of the joint controller whose motion is the first guess.
+    base: weights of the state. foot: weights of the feet. control_weight: weight of the torques. joints: initial and
+    reference posture [rad]. height: height of the base; default: standing on the ground [m]. gait: name of a gait in
+    :data:`problems.legged.gaits.gait.PATTERNS`. swing: duration of a swing [s]. support: duration on all feet between two
+    swings [s]. cycles: gait cycles before the robot stands. step_length: length of a step; default 0.15 [m]. step_height: height of a
+    step; default 0.1 [m]. distance: distance that the base travels in all cycles, instead of step_length [m]. terminal: terminal weights as a fraction of the running ones. guess_gains: gains (kp, kd) of the joint controller
+    whose motion is the initial guess.
     """
 
     ALTERNATIVES = ((("distance",), ("step_length",)),)

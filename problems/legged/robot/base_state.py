@@ -31,8 +31,9 @@ Triple = tuple[float, float, float]
 class BaseWeights(Checked):
     """Weights of the parts of the state.
 
-    scale: by which all are multiplied. attitude, angular_velocity, linear_velocity: of the base, one number for all axes. position:
-    of the base, x, y, z. joints, joint_velocities: one number for all joints.
+    scale: common factor. attitude: weight of the base orientation. angular_velocity: weight of the angular base velocity.
+    linear_velocity: weight of the linear base velocity. position: weights of the base position along x, y, z. joints: weight
+    of the joint positions. joint_velocities: weight of the joint velocities.
     """
 
     scale: float = 1.0

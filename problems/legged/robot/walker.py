@@ -54,13 +54,12 @@ class Standing(NamedTuple):
 class LeggedRobot(Checked):
     """Settings of the robot.
 
-    robot: a bundled name, "erd:NAME", or the path of a URDF or MJCF file. package_dirs: folders that hold the packages
-    of its meshes (package://), beside those of ROS_PACKAGE_PATH. feet: frames that touch the ground, left front, right
-    front, left hind, right hind; default those found. joints: of the posture [rad], or the name of a posture of the
-    robot's SRDF; default the feet under the hips.
-    other_joints: those of no leg, "free" or "rigid" at their neutral places.
-    torque_limits: whether the controls keep the effort limits of the robot's file. position_limits, velocity_limits: whether its
-    joints keep those limits, as constraints.
+    robot: a bundled name, "erd:NAME", or the path of a URDF or MJCF file. package_dirs: folders that contain the packages
+    of its meshes (package://), in addition to those of ROS_PACKAGE_PATH. feet: frames that touch the ground, left front,
+    right front, left hind, right hind; default: found automatically. joints: posture [rad], or the name of a posture of the
+    robot's SRDF; default: feet below the hips. other_joints: joints that belong to no leg, "free" or "rigid" at their
+    neutral positions. torque_limits: bound the controls by the effort limits of the robot. position_limits: constrain the
+    joint positions to their limits. velocity_limits: constrain the joint velocities to their limits.
     """
 
     robot: str = "hyq"

@@ -67,7 +67,7 @@ def test_both_forms_of_the_backend(form):
         ("problem", "dt", True, "problem.dt: expected a number, got True"),
         ("problem", "dt", -0.1, "problem.dt: expected a positive number of seconds, got -0.1"),
         ("problem", "dt", float("nan"), "problem.dt: expected a positive number of seconds, got nan"),
-        ("problem", "horizon", 1.5, "problem.horizon: expected a whole number, got 1.5"),
+        ("problem", "horizon", 1.5, "problem.horizon: expected an integer, got 1.5"),
         ("problem", "goal_position", [1.0, 2.0], "problem.goal_position: expected a list of 3 numbers, got [1.0, 2.0]"),
         ("problem", "integrator", "rk5", "expected 'semi_implicit_euler' or 'euler' or 'rk4', got 'rk5'"),
         ("problem", "weights", {"control": -1.0}, "problem.weights.control: expected finite numbers of at least 0"),
@@ -77,7 +77,7 @@ def test_both_forms_of_the_backend(form):
         ("problem", "guess", "interpolated", "problem.guess: expected goal_q beside it"),
         ("solver", "max_iterations", -1, "solver.max_iterations = -1; expected"),
         ("solver", "fallback", "some", "solver.fallback: expected true or false, got 'some'"),
-        ("slq", "shooting", "some", "solver.shooting: expected a whole number or 'single' or 'all', got 'some'"),
+        ("slq", "shooting", "some", "solver.shooting: expected an integer or 'single' or 'all', got 'some'"),
         ("solver", "name", "ilqg", "did you mean 'ilqr'?"),
         ("backend", "name", "analytical", "did you mean 'analytic'?"),
         ("problem", "horizon", 10**9, "problem.horizon: expected at least 1 and at most 100000, got 1000000000"),
@@ -153,7 +153,7 @@ def test_limits_may_be_infinite():
         ),
         ({"name": "receding_gait", "cycles": 10**9}, "cycles: expected at least 1 and at most 100000, got 1000000000"),
         ({"name": "lifting", "knots": 10**9}, "knots: expected at least 2 and at most 100000, got 1000000000"),
-        ({"name": "scheduled_gait", "swings": [[0, 1]]}, "swings: expected a list of lists of texts, got [[0, 1]]"),
+        ({"name": "scheduled_gait", "swings": [[0, 1]]}, "swings: expected a list of lists of strings, got [[0, 1]]"),
     ],
 )
 def test_what_no_problem_has_is_refused_before_memory_is_taken(problem, said):

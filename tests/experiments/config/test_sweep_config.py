@@ -198,7 +198,7 @@ def test_an_interrupted_study_says_how_it_goes_on(config, tmp_path, monkeypatch)
 
     monkeypatch.setattr("experiments.sweep.run.sweep", interrupted)
     result = run(config, tmp_path / "out")
-    assert result.exit_code == FAILED and "the same command goes on" in result.output
+    assert result.exit_code == FAILED and "run the same command to resume" in result.output
 
 
 def test_a_robot_of_ones_own_is_known_by_its_content(config, tmp_path):

@@ -51,10 +51,12 @@ class MultiStart:
         return self.optima[0].solution if self.optima else self.found[0]
 
     def __repr__(self) -> str:
-        told = ", ".join(f"cost {o.solution.cost:.8g} {o.times_found} times" for o in self.optima[:5])
+        told = ", ".join(f"cost {o.solution.cost:.8g} found {o.times_found} times" for o in self.optima[:5])
         more = f", and {len(self.optima) - 5} more" if len(self.optima) > 5 else ""
         solved = sum(o.times_found for o in self.optima)
-        return f"MultiStart({len(self.optima)} optima by {solved} of {len(self.found)} starts: {told or 'none'}{more})"
+        return (
+            f"MultiStart({len(self.optima)} optima from {solved} of {len(self.found)} starts: {told or 'none'}{more})"
+        )
 
 
 def multi_start(
@@ -85,13 +87,13 @@ def multi_start(
     """
     if isinstance(starts, (int, np.integer)):
         if starts < 1:
-            raise ValueError(f"starts is {starts}; it is a number of at least 1, or guesses")
+            raise ValueError(f"starts = {starts}; expected a number of at least 1, or guesses")
         first, rng = constant_guess(ocp) if guess is None else as_guess(guess), np.random.default_rng(seed)
         starts = [first, *(detour(ocp, first, rng) for _ in range(int(starts) - 1))]
     elif isinstance(starts, Guess) or not isinstance(starts, Sequence):
-        raise TypeError(f"starts is a {type(starts).__name__}; it is a number of at least 1, or a list of guesses")
+        raise TypeError(f"starts is a {type(starts).__name__}; expected a number of at least 1, or a list of guesses")
     if not len(starts):
-        raise ValueError("there are no starts; give at least one guess")
+        raise ValueError("starts is empty; give at least one guess")
     batch = Batch(ocp, {"x0": np.tile(ocp.x0, (len(starts), 1))})
     found = solve_batch(batch, None, starts, options, callback, solver, gains=True, threads=threads, check=check)
     return MultiStart(optima(found), found)

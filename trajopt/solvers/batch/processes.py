@@ -40,7 +40,7 @@ WORTH = 3.0
 """[s] of work from which on processes, which take about one to start, are worth it."""
 ONE_THREAD = dict.fromkeys(("TRAJOPT_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 """The environment of a process that stands beside others."""
-DEATH = "The process that solved this problem died: for lack of memory, or by an error in compiled code."
+DEATH = "The process that solved this problem died: out of memory, or an error in compiled code."
 
 
 class Work:

@@ -106,7 +106,7 @@ def solve_batch(
 def _require_threads(threads: Any) -> None:
     if threads is not None and not (isinstance(threads, (int, np.integer)) and threads >= 1):
         raise ValueError(
-            f"threads = {threads!r}; expected a number of at least 1, or None for as many as there are processors"
+            f"threads = {threads!r}; expected a number of at least 1, or None for the number of processors"
         )
 
 
@@ -176,10 +176,10 @@ def _together(batch: Batch, guess: tuple[Array, Array], options: Any, **rest: An
 def _batch_of(ocp: OCP | Batch | Sequence[OCP], values: Mapping[str, Any] | None) -> Batch:
     if isinstance(ocp, OCP):
         if values is None:
-            raise ValueError("one problem is no batch: give the values that differ, or take to.solve")
+            raise ValueError("a single problem is not a batch: give the values that differ, or use to.solve")
         return Batch(ocp, values)
     if values is not None:
-        raise ValueError("values go with one problem; these are problems that have values of their own")
+        raise ValueError("values require a single problem, but a list of problems was given")
     return ocp if isinstance(ocp, Batch) else Batch.of(ocp)
 
 
@@ -217,12 +217,12 @@ def _guesses_of(batch: Batch, guess: Motion | Sequence[Motion] | None) -> tuple[
         return np.repeat(x0[:, None], ocp.horizon + 1, axis=1), constant_guess(ocp).us[None]
     if not isinstance(guess, Guess):
         if len(guess) != n:
-            raise ValueError(f"there are {len(guess)} guesses for {n} problems")
+            raise ValueError(f"got {len(guess)} guesses for {n} problems")
         for i, g in enumerate(guess):
             if np.shape(g.xs) != np.shape(guess[0].xs) or np.shape(g.us) != np.shape(guess[0].us):
                 raise ValueError(
                     f"guess {i} has xs {np.shape(g.xs)} and us {np.shape(g.us)}, the first one xs {np.shape(guess[0].xs)} and "
-                    f"us {np.shape(guess[0].us)}; all are for the {ocp.horizon} steps of the problem"
+                    f"us {np.shape(guess[0].us)}; all guesses must have the {ocp.horizon} steps of the problem"
                 )
         guess = Guess(np.array([g.xs for g in guess]), np.array([g.us for g in guess]))
     xs, us = (np.array(a, dtype=float) for a in guess)

@@ -29,7 +29,10 @@ def solved_but(
         return run(batch, guess, told)
     n, ended, status = len(batch), len(flaws), dict(flaws)
     sound = [i for i in range(n) if i not in flaws]
-    arrays, meta = _unsolved(batch, guess, gains), {"how": "none was solved", "seconds": 0.0, "solve_times": [0.0] * n}
+    arrays, meta = (
+        _unsolved(batch, guess, gains),
+        {"how": "no problem was solved", "seconds": 0.0, "solve_times": [0.0] * n},
+    )
     if sound:
         few: Any = tuple(rows[sound] if len(rows) == n else rows for rows in guess)
         found = run(batch.subset(sound), few, None if told is None else lambda done: told(ended + done))

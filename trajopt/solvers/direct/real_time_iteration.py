@@ -56,7 +56,7 @@ class RealTimeIteration:
         """Build the QP about w (n,), in the coordinates of the program. Raises ValueError where it is not finite."""
         at = iterate_at(self.program, trial(self.program, w), self.y, self.z, self.options)
         if at is None or not np.isfinite(at.f + at.theta):
-            raise ValueError("NaN or infinity at the trajectory given to prepare; start from another one")
+            raise ValueError("NaN or infinity along the trajectory passed to prepare; use another trajectory")
         qp, solvers = qp_about(at, hessian_at(at, self.options)), (self.qp_solver, self.fallback)
         other = semidefinite_at(at, self.options)
         self._prepared = at, convexified(qp, self.y, self.z, solvers, semidefinite=other)

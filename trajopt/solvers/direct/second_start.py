@@ -32,7 +32,7 @@ LATELY = 20
 """Iterations."""
 PATIENCE = 50
 """A solve has at least so many iterations before it is given up."""
-START = "from the motion under its controls"
+START = "from the rollout of its controls"
 
 Options = TypeVar("Options", DMSOptions, SQPOptions, IPMOptions)
 Run = Callable[[Guess, Options, Callback | None], Solution]
@@ -94,7 +94,7 @@ class _Watch:
     def account(self) -> str:
         """How the first start ended."""
         began, now = self.gaps[0], self.gaps[-1]
-        return f"Gaps of the guess, {began:.3g}, were open by {now:.3g} after {len(self.gaps) - 1} iterations"
+        return f"The defects of the guess, {began:.3g}, were still {now:.3g} after {len(self.gaps) - 1} iterations"
 
 
 def _given_up(watch: _Watch) -> Status:

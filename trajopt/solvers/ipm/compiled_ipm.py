@@ -133,9 +133,7 @@ def kernels(ndx: int, nu: int) -> Kernels:
 @lru_cache(maxsize=16)
 def _kernels(ndx: int, nu: int, soon: bool) -> Kernels:
     if not has_compiler():
-        raise CompilerError(
-            "solver = 'ipm' needs a C compiler, and there is none that works; 'dms' and 'sqp' need none"
-        )
+        raise CompilerError("solver 'ipm' needs a C compiler, and no working one was found; use 'dms' or 'sqp'")
     return checked((loaded_soon if soon else load)(source(ndx, nu)))
 
 

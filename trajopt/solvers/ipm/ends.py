@@ -78,7 +78,7 @@ def converged(iterations: int, now: Optimality, scale: float) -> Status:
 
 def precision(iterations: int, now: Optimality, scale: float) -> Status:
     """No step leads further from a point that is nearly a solution."""
-    reason, advice = "Double precision allows no further progress", "Raise the tolerances, or scale the cost."
+    reason, advice = "Double precision allows no further progress", "Increase the tolerances, or scale the cost."
     status = nlp_verdicts.stopped(StatusCode.PRECISION_LIMIT, reason, _distance(now, scale), None, advice)
     return replace(status, kkt=now.error)
 
@@ -89,10 +89,10 @@ def stopped(
     """Iterations or time are used up."""
     if iterations >= o.max_iterations:
         code, reason = StatusCode.MAX_ITERATIONS, f"Stopped at max_iterations = {o.max_iterations}"
-        advice = "Raise max_iterations, or start from a better guess."
+        advice = "Increase max_iterations, or start from a better guess."
     else:
         code, reason = StatusCode.TIME_LIMIT, f"Stopped at time_limit = {o.time_limit} s after {iterations} iterations"
-        advice = "Raise time_limit, or start from a better guess."
+        advice = "Increase time_limit, or start from a better guess."
     worst = _worst(program, p) if now.violation > o.constraint_tolerance else None
     return replace(nlp_verdicts.stopped(code, reason, _distance(now, scale), worst, advice), kkt=now.error)
 
@@ -113,9 +113,9 @@ def restoration(
     distance = f"constraint violation {found.at.largest:.1e}"
     if found.verdict == OUT:
         code = StatusCode.MAX_ITERATIONS if iterations >= o.max_iterations else StatusCode.TIME_LIMIT
-        reason = f"Stopped after {iterations} iterations, on the way back to feasible points"
-        return nlp_verdicts.stopped(code, reason, distance, worst, "Raise the limit, or start from a better guess.")
-    reason = "No step length was accepted, and none for feasibility alone"
+        reason = f"Stopped after {iterations} iterations during feasibility restoration"
+        return nlp_verdicts.stopped(code, reason, distance, worst, "Increase the limit, or start from a better guess.")
+    reason = "No step length was accepted, and feasibility restoration failed"
     return nlp_verdicts.stopped(StatusCode.LINE_SEARCH_FAILED, reason, distance, worst, nlp_verdicts.NO_STEP)
 
 
@@ -126,7 +126,7 @@ def unbounded(iterations: int, objective: float) -> Status:
 
 def interrupted(iterations: int) -> Status:
     """The user stopped it."""
-    return Status(StatusCode.INTERRUPTED, f"Interrupted in iteration {iterations}; this is the last iterate.")
+    return Status(StatusCode.INTERRUPTED, f"Interrupted in iteration {iterations}; returning the last iterate.")
 
 
 def non_finite(program: StageProgram, guess: Guess, what: str = "") -> Status:

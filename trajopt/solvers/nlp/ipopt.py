@@ -37,7 +37,7 @@ _TOO_FEW_FREEDOMS, _INVALID_NUMBER = -10, -13
 _BY_LIMITS = (_MAX_ITERATIONS, _CPU_TIME, _WALL_TIME)
 """IPOPT's ApplicationReturnStatus (IpReturnCodes_inc.h)."""
 _MISSING = (
-    "solver 'dms' needs IPOPT through cyipopt, which is not installed. It has no wheel; "
+    "solver 'dms' needs IPOPT through cyipopt, which is not installed and has no wheel; "
     "`python tools/install_cyipopt.py` (part of `make venv`) builds it against the IPOPT of the casadi wheel. "
     "solver = 'sqp' and 'slq' need none"
 )
@@ -119,7 +119,7 @@ class _Run:
             self._leave()
             code, objective, end = self._problem.solve(self.w0, *start)
         except KeyboardInterrupt:
-            message = f"Interrupted in iteration {self.iteration}; this is the best iterate so far."
+            message = f"Interrupted in iteration {self.iteration}; returning the best iterate."
             return self.ended(Status(StatusCode.INTERRUPTED, message))
         finally:
             self._enter()
@@ -254,7 +254,7 @@ class _Run:
             return self._non_finite()
         worst = nlp_verdicts.worst_constraint(self.nlp, p.iterate.w, p.iterate.g)
         violated = p.violation > o.constraint_tolerance
-        distance = f"scaled KKT measure {p.kkt:.1e}, gradient {p.gradient:.1e}, constraint violation {p.violation:.1e}"
+        distance = f"scaled KKT error {p.kkt:.1e}, gradient {p.gradient:.1e}, constraint violation {p.violation:.1e}"
         if code in (_SUCCESS, _FEASIBLE_POINT):
             return nlp_verdicts.converged(self.iteration, p.gradient, p.violation, p.kkt)
         if code == _DIVERGING:
@@ -265,7 +265,7 @@ class _Run:
         kind, reason, advice = _ENDS.get(
             _ACCEPTABLE if at_solution else code, (StatusCode.LINE_SEARCH_FAILED, "", _GUESS)
         )
-        reason = reason.format(o=o, i=self.iteration) or f"IPOPT ended with its code {code}"
+        reason = reason.format(o=o, i=self.iteration) or f"IPOPT returned code {code}"
         return nlp_verdicts.stopped(kind, reason, distance, worst if violated else None, advice, p.kkt)
 
     def _non_finite(self) -> Status:
@@ -279,28 +279,32 @@ _ENDS = {
     _ACCEPTABLE: (
         StatusCode.PRECISION_LIMIT,
         "Double precision allows no further progress",
-        "Raise the tolerances, or scale the cost.",
+        "Increase the tolerances, or scale the cost.",
     ),
-    _TINY_STEP: (StatusCode.PRECISION_LIMIT, "The steps became too small", "Raise the tolerances, or scale the cost."),
+    _TINY_STEP: (
+        StatusCode.PRECISION_LIMIT,
+        "The steps became too small",
+        "Increase the tolerances, or scale the cost.",
+    ),
     _MAX_ITERATIONS: (
         StatusCode.MAX_ITERATIONS,
         "Stopped at max_iterations = {o.max_iterations}",
-        "Raise max_iterations, or start from a better guess.",
+        "Increase max_iterations, or start from a better guess.",
     ),
     **dict.fromkeys(
         (_CPU_TIME, _WALL_TIME),
         (
             StatusCode.TIME_LIMIT,
             "Stopped at time_limit = {o.time_limit} s after {i} iterations",
-            "Raise time_limit, or start from a better guess.",
+            "Increase time_limit, or start from a better guess.",
         ),
     ),
-    _RESTORATION_FAILED: (StatusCode.LINE_SEARCH_FAILED, "The restoration of feasibility failed", _GUESS),
+    _RESTORATION_FAILED: (StatusCode.LINE_SEARCH_FAILED, "Feasibility restoration failed", _GUESS),
     _STEP_FAILED: (StatusCode.LINE_SEARCH_FAILED, "No step could be computed", _GUESS),
     _TOO_FEW_FREEDOMS: (
         StatusCode.INFEASIBLE,
         "There are more equations than free variables",
-        "Take out an equality, or free some variable.",
+        "Remove an equality, or free a variable.",
     ),
 }
 

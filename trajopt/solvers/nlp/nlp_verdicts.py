@@ -50,28 +50,26 @@ def contradiction(nlp: NLP) -> Status | None:
 
 def converged(iterations: int, gradient: float, worst: float, kkt: float | None = None) -> Status:
     """The optimality conditions hold; kkt: the scaled measure."""
-    measure = "" if kkt is None else f"scaled KKT measure {kkt:.1e}, "
+    measure = "" if kkt is None else f"scaled KKT error {kkt:.1e}, "
     tests = f"{measure}gradient {gradient:.1e}, constraint violation {worst:.1e}"
     return Status(StatusCode.CONVERGED, f"Converged after {iterations} iterations: {tests}.", kkt=kkt)
 
 
 def infeasible(iterations: int, worst: Worst | None, *, simulated: bool = False) -> Status:
     """A stationary point of the violation; simulated: whether the worst is of the motion under its controls."""
-    where = "" if worst is None else f"; violated most is {worst.name}, by {worst.violation:.3g}"
-    where += (
-        " where its controls are simulated, which its states, with gaps, do not show" if where and simulated else ""
-    )
+    where = "" if worst is None else f"; largest violation: {worst.name}, {worst.violation:.3g}"
+    where += " in the rollout of the controls (the states have open defects)" if where and simulated else ""
     return Status(
         StatusCode.LOCALLY_INFEASIBLE,
-        f"The constraints contradict each other near this point (iteration {iterations}){where}.",
+        f"No feasible point near iteration {iterations}: the constraint violation cannot be reduced further{where}.",
         component=None if worst is None else worst.name,
-        advice="Relax the constraint named, or start from another guess: elsewhere there may be a feasible point.",
+        advice="Relax the named constraint, or start from another guess: a feasible point may exist elsewhere.",
     )
 
 
 def unbounded(iterations: int, objective: float) -> Status:
     """The objective fell below any meaningful value at feasible points."""
-    message = f"The objective fell to {objective:.1e} in {iterations} iterations, along feasible points."
+    message = f"The objective decreased to {objective:.1e} in {iterations} iterations along feasible points."
     return Status(StatusCode.UNBOUNDED, message, advice="Add bounds, or a cost that grows far away.")
 
 
@@ -79,7 +77,7 @@ def stopped(
     code: StatusCode, reason: str, distance: str, worst: Worst | None, advice: str, kkt: float | None = None
 ) -> Status:
     """An end without convergence; worst: the constraint to name, if one is violated too much. kkt: the scaled measure."""
-    where = "" if worst is None else f"; violated most is {worst.name}, by {worst.violation:.3g}"
+    where = "" if worst is None else f"; largest violation: {worst.name}, {worst.violation:.3g}"
     name = None if worst is None else worst.name
     status = Status(code, f"{reason}: {distance}{where}.", component=name, advice=advice, kkt=kkt)
     return replace(status, advice="") if status.success else status

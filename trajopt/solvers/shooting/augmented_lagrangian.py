@@ -143,30 +143,30 @@ def verdict(end: End, ocp: OCP, xs: Array, us: Array, inner: Inner, rounds: Roun
     if end is End.NOT_MET:
         reason = f"Stopped at max_outer_iterations = {o.max_outer_iterations}"
         distance = f"{violation} > {o.constraint_tolerance:.1e}"
-        advice = "Raise max_outer_iterations or constraint_penalty, or start from a better guess."
+        advice = "Increase max_outer_iterations or constraint_penalty, or start from a better guess."
         return nlp_verdicts.stopped(StatusCode.MAX_ITERATIONS, reason, distance, worst, advice)
     if end is End.SATURATED:
         # at the largest penalties a minimizer is a stationary point of the violation; others are not
         if inner.status.success:
             return nlp_verdicts.infeasible(rounds.iterations, worst)
-        reason = f"The penalties reached max_constraint_penalty, and the inner solve ended in {inner.status.code}"
-        advice = "Start from a better guess, or take solver = 'dms'."
+        reason = f"The penalties reached max_constraint_penalty, and the inner solve ended with {inner.status.code}"
+        advice = "Start from a better guess, or use solver = 'dms'."
         return nlp_verdicts.stopped(inner.status.code, reason, violation, worst, advice, inner.status.kkt)
     return _stopped(StatusCode.MAX_ITERATIONS if end is End.USED_UP else inner.status.code, inner, rounds, worst)
 
 
 def _stopped(code: StatusCode, inner: Inner, rounds: Rounds, worst: nlp_verdicts.Worst | None) -> Status:
-    """The limit of all inner solves that was met, or the verdict of the last one, with the constraint that is violated."""
+    """The limit for all inner solves that was met, or the verdict of the last one, with the constraint that is violated."""
     o = rounds.options
     limits = {
-        StatusCode.MAX_ITERATIONS: f"Stopped at max_iterations = {o.max_iterations} of all inner solves",
+        StatusCode.MAX_ITERATIONS: f"Stopped at max_iterations = {o.max_iterations} for all inner solves",
         StatusCode.TIME_LIMIT: f"Stopped at time_limit = {o.time_limit} s",
     }
     if code not in limits:
         return inner.status
     distance = f"gradient {inner.gradient:.1e}, constraint violation {rounds.violation:.1e}"
     named_ = worst if rounds.violation > o.constraint_tolerance else None
-    advice = f"Raise {code}; a constraint out of reach stays so with any number of iterations."
+    advice = f"Increase {code}. If a constraint is unreachable, more iterations do not help."
     return nlp_verdicts.stopped(code, limits[code], distance, named_, advice)
 
 

@@ -60,7 +60,7 @@ def continued(callback: Callback | None, first: int) -> Callback | None:
 
 
 def of_both(
-    found: Solution, second: Solution, first_end: str | None = None, start: str = "with nonlinear ones"
+    found: Solution, second: Solution, first_end: str | None = None, start: str = "with nonlinear gaps"
 ) -> Solution:
     """The second solution if it is one, else the first; with the records of both.
 
@@ -70,9 +70,11 @@ def of_both(
     """
     first = len(found.history)
     best = second if second.status.success else found
-    how = "converged" if second.status.success else f"ended in {second.status.code}"
-    first_end = first_end or f"Linear gaps ended in {found.status.code} after {found.iterations} iterations"
-    account = f"{first_end}; a second start {start} {how}."
+    how = "converged" if second.status.success else f"ended with {second.status.code}"
+    first_end = (
+        first_end or f"The solve with linear gaps ended with {found.status.code} after {found.iterations} iterations"
+    )
+    account = f"{first_end}. A second start {start} {how}."
     last = second.status if second.status.code in STOPPED else best.status
     advice = last.advice if last.knot is not None else second.status.advice
     return replace(

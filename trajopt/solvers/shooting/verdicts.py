@@ -1,4 +1,4 @@
-"""The sentences with which the shooting solvers end."""
+"""Status messages of the shooting solvers."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from trajopt.solvers.options import SLQOptions
 from trajopt.stage.evaluation import Expansion
 
 _ADVICE_SLOW = (
-    "Raise max_iterations if the gradient is still falling; else start from a better guess, or reduce the ratio between "
-    "the largest and smallest weights. A goal out of reach stays so with any number of iterations."
+    "Increase max_iterations if the gradient is still decreasing; otherwise start from a better guess, or reduce the ratio "
+    "between the largest and smallest weights. If the goal is out of reach, more iterations do not help."
 )
-_ADVICE_GUESS = "Start from a better guess, shorten dt or the horizon, or try another setting of shooting."
+_ADVICE_GUESS = "Start from a better guess, shorten dt or the horizon, or change the option shooting."
 
 
 def converged(iterations: int, gradient: float, defect: float, o: SLQOptions) -> Status:
@@ -26,13 +26,13 @@ def converged(iterations: int, gradient: float, defect: float, o: SLQOptions) ->
 
 
 ENLARGED = 1e6
-"""A gradient above this is told to be what an unstable motion makes of rounding, where the scaled measure is small."""
+"""Gradient above which a converged status explains that the motion is unstable."""
 
 
 def optimal(iterations: int, kkt: float, gradient: float, defect: float) -> Status:
     """The tests of a solver that measures optimality by the scaled KKT conditions."""
-    tests = f"scaled KKT measure {kkt:.1e}, gradient {gradient:.1e}, defect {defect:.1e}"
-    why = "; the gradient is small beside its terms, which grow along a motion that no feedback holds"
+    tests = f"scaled KKT error {kkt:.1e}, gradient {gradient:.1e}, defect {defect:.1e}"
+    why = "; the gradient is large in absolute terms but small compared with its summands: the motion is unstable without feedback"
     return Status(
         StatusCode.CONVERGED,
         f"Converged after {iterations} iterations: {tests}{why if gradient > ENLARGED else ''}.",
@@ -42,10 +42,10 @@ def optimal(iterations: int, kkt: float, gradient: float, defect: float) -> Stat
 
 def cost_converged(iterations: int, change: float, o: SLQOptions, kkt: float | None = None) -> Status:
     """The test of the relative improvement; the message names a scaled KKT error that is too large for success."""
-    test = f"the cost improved by a share of {change:.1e} < cost_tolerance {o.cost_tolerance:.1e}"
+    test = f"relative cost decrease {change:.1e} < cost_tolerance {o.cost_tolerance:.1e}"
     far = kkt is not None and kkt > STATIONARY
     error = f"; not yet optimal: scaled KKT error {kkt:.1e}, tolerance {STATIONARY:.0e}" if far else ""
-    advice = "Lower cost_tolerance to go on." if far else ""
+    advice = "Lower cost_tolerance to continue." if far else ""
     message = f"Stopped after {iterations} iterations: {test}{error}."
     return Status(StatusCode.COST_CONVERGED, message, advice=advice, kkt=kkt)
 
@@ -53,13 +53,13 @@ def cost_converged(iterations: int, change: float, o: SLQOptions, kkt: float | N
 def precision_limit(gradient: float, defect: float, o: SLQOptions, kkt: float | None = None) -> Status:
     """Nothing more to be gained in double precision; an optimum where the scaled measure is small."""
     solved = kkt is not None and kkt <= SOLVED
-    told = "" if kkt is None else f" (scaled KKT measure {kkt:.1e})"
+    told = "" if kkt is None else f" (scaled KKT error {kkt:.1e})"
     return Status(
         StatusCode.PRECISION_LIMIT,
         f"Double precision allows no further progress: {_distance(gradient, defect, o)}{told}.",
         advice=""
         if solved
-        else "Raise the tolerance, or scale the cost; finite differences may be what limits the precision.",
+        else "Increase the tolerance, or scale the cost; finite differences may limit the precision.",
         kkt=kkt,
     )
 
@@ -75,19 +75,19 @@ def time_limit(iterations: int, gradient: float, defect: float, o: SLQOptions) -
     message = (
         f"Stopped at time_limit = {o.time_limit} s after {iterations} iterations: {_distance(gradient, defect, o)}."
     )
-    return Status(StatusCode.TIME_LIMIT, message, advice="Raise time_limit or start from a better guess.")
+    return Status(StatusCode.TIME_LIMIT, message, advice="Increase time_limit or start from a better guess.")
 
 
 def not_begun() -> Status:
     """Ctrl-C before a problem of a batch had its turn."""
-    return Status(StatusCode.INTERRUPTED, "Interrupted before this problem was begun; it has no trajectory.")
+    return Status(StatusCode.INTERRUPTED, "Interrupted before this problem started; it has no trajectory.")
 
 
 def interrupted(iterations: int) -> Status:
     """Ctrl-C; before the first step there is only the initial guess."""
     if iterations == 0:
-        return Status(StatusCode.INTERRUPTED, "Interrupted before the first step; this is the initial guess.")
-    return Status(StatusCode.INTERRUPTED, f"Interrupted in iteration {iterations}; this is the best iterate so far.")
+        return Status(StatusCode.INTERRUPTED, "Interrupted before the first step; returning the initial guess.")
+    return Status(StatusCode.INTERRUPTED, f"Interrupted in iteration {iterations}; returning the best iterate.")
 
 
 UNSTABLE = 2.0
@@ -108,9 +108,7 @@ def line_search_failed(iterations: int, gradient: float, o: SLQOptions, ocp: OCP
 
 def adrift(iterations: int, defect: float) -> Status:
     """Linear gaps that do not close."""
-    message = (
-        f"After {iterations} iterations only short steps are accepted, and gaps stay open, the largest {defect:.1e}."
-    )
+    message = f"Only short steps are accepted after {iterations} iterations, and the defects do not close; largest defect {defect:.1e}."
     return Status(
         StatusCode.LINE_SEARCH_FAILED,
         message,
@@ -134,10 +132,10 @@ def unstable_step(ocp: OCP, lq: LQProblem) -> Status | None:
     name = ocp.state_names[int(np.argmax(np.abs(vectors[:, int(np.argmin(pairs.real))])))]
     return Status(
         StatusCode.LINE_SEARCH_FAILED,
-        f"The integration is unstable: at knot {knot} a time step turns {name} around and enlarges it {factor:.3g} times.",
+        f"The integration is unstable: the time step at knot {knot} multiplies {name} by -{factor:.3g}.",
         knot=knot,
         component=name,
-        advice="Shorten dt, raise substeps, or choose an integrator that treats damping implicitly.",
+        advice="Reduce dt, increase substeps, or use an integrator with implicit damping.",
     )
 
 
@@ -148,7 +146,7 @@ def not_positive_definite(knot: int, o: SLQOptions) -> Status:
         StatusCode.NOT_POSITIVE_DEFINITE,
         f"Quu is not positive definite at knot {knot}, even with mu = {o.max_regularization:.0e}.",
         knot=knot,
-        advice=f"Give every control a positive weight{other}.",
+        advice=f"Use a positive weight on every control{other}.",
     )
 
 

@@ -159,8 +159,8 @@ class SQPLoop:
             code, reason = StatusCode.TIME_LIMIT, f"Stopped at time_limit = {o.time_limit} s"
         if code is None:
             return None
-        other = "" if o.hessian == "exact" else ", take hessian = 'exact' (this one leaves out second derivatives)"
-        advice = f"Raise {code}{other}, or start from a better guess."
+        other = "" if o.hessian == "exact" else ", use hessian = 'exact' (the present one omits second derivatives)"
+        advice = f"Increase {code}{other}, or start from a better guess."
         return verdicts.stopped(code, reason, distance, self._worst(at), advice, at.kkt)
 
     # -- one iteration --------------------------------------------------------------------------------------------------
@@ -272,10 +272,10 @@ class SQPLoop:
         if state.hopeless:
             return verdicts.stopped(
                 StatusCode.LINE_SEARCH_FAILED,
-                f"The linearized constraints contradict each other, and their violation did not fall in {state.count} iterations",
+                f"The linearized constraints are infeasible, and their violation did not decrease in {state.count} iterations",
                 self._distance(at),
                 self._worst(at),
-                "Relax the constraint named, or start from another guess.",
+                "Relax the named constraint, or start from another guess.",
                 at.kkt,
             )
         step = self._feasibility_step(at, floor) if state.leaves_objective else None
@@ -292,7 +292,7 @@ class SQPLoop:
             f"The QP of iteration {self.progress.iteration} could not be solved",
             self._distance(at),
             self._worst(at),
-            "Scale variables and constraints to similar sizes, or try another qp_solver.",
+            "Scale variables and constraints to similar magnitudes, or try another qp_solver.",
         )
 
     def _feasibility_step(self, at: Iterate, floor: float) -> Step | None:
@@ -321,12 +321,12 @@ class SQPLoop:
         if np.isinf(step.weight) and worst is not None:
             return verdicts.infeasible(self.progress.iteration, worst)
         if self._is_noise(at, promise) or (at.kkt <= SOLVED and worst is None):
-            advice = "Raise the tolerances, or scale the program; finite differences may be what limits the precision."
+            advice = "Increase the tolerances, or scale the problem; finite differences may limit the precision."
             reason = "Double precision allows no further progress"
             return verdicts.stopped(StatusCode.PRECISION_LIMIT, reason, distance, worst, advice, at.kkt)
         reason = f"No step length was accepted in iteration {self.progress.iteration - 1}"
         if taken.broken:
-            reason += f" ({taken.broken} trial points gave NaN or infinity)"
+            reason += f" ({taken.broken} trial points were NaN or infinite)"
         advice = "Check the derivatives, start from a better guess, or try another globalization."
         return verdicts.stopped(StatusCode.LINE_SEARCH_FAILED, reason, distance, worst, advice)
 
@@ -340,12 +340,12 @@ class SQPLoop:
         return worst if worst is not None and worst.violation > self.options.constraint_tolerance else None
 
     def _distance(self, at: Iterate) -> str:
-        return f"scaled KKT measure {at.kkt:.1e}, gradient {at.gradient:.1e}, constraint violation {at.violation:.1e}"
+        return f"scaled KKT error {at.kkt:.1e}, gradient {at.gradient:.1e}, constraint violation {at.violation:.1e}"
 
     def _interruption(self) -> str:
         if self.progress.iteration == 0:
-            return "Interrupted before the first step; this is the initial guess."
-        return f"Interrupted in iteration {self.progress.iteration}; this is the best iterate so far."
+            return "Interrupted before the first step; returning the initial guess."
+        return f"Interrupted in iteration {self.progress.iteration}; returning the best iterate."
 
     def _record(self, at: Iterate, step: Step | None = None, taken: Taken | None = None) -> None:
         """Tell of an iterate and the step from it, if there was one."""

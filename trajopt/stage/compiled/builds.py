@@ -62,7 +62,7 @@ class Search:
             return self.maker is not None
         if self.maker.complaint and self.maker.complaint not in _told:
             _told.add(self.maker.complaint)
-            _LOG.warning("NumPy goes on, since code could not be compiled: %s", self.maker.complaint)
+            _LOG.warning("continuing with NumPy, because compilation failed: %s", self.maker.complaint)
         return False
 
     def wait(self) -> Library:
@@ -132,7 +132,7 @@ def side_by_side(work: Sequence[Callable[[], Any]]) -> None:
         try:
             call()
         except Exception as reason:
-            _LOG.info("a library is not made ahead: %s", reason)
+            _LOG.info("a library could not be precompiled: %s", reason)
 
     with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
         list(pool.map(attempt, work))

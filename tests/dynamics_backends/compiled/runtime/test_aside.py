@@ -170,10 +170,10 @@ def test_how_far_another_process_is_is_told_while_it_works(tmp_path, folder, mon
 
     with progress.told_beside(lines.append):
         work = aside(compiles)
-        assert work is not None and until(lambda: any("1 pieces done, 2 to go" in line for line in lines))
+        assert work is not None and until(lambda: any("1 parts done, 2 to go" in line for line in lines))
         go_on.touch()
         assert until(lambda: work.finished)
-    assert all("they are kept for the next time" in line for line in lines)
+    assert all("cached for later runs" in line for line in lines)
     after = []
     with progress.told_beside(after.append):
         time.sleep(0.05)

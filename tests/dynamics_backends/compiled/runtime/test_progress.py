@@ -37,7 +37,7 @@ def test_a_script_is_told_once(heard):
     with progress.counted(2):  # another library of the same solve
         assert not threading.Event().wait(0.1)
     (line,) = heard.lines
-    assert line.startswith("compiling for ") and line.endswith("3 to go; they are kept for the next time")
+    assert line.startswith("compiling (") and line.endswith("3 to go; cached for later runs")
 
 
 def test_whoever_listens_is_told_alone(heard):

@@ -315,7 +315,7 @@ def test_a_solve_that_begins_anew_ends_early():
     assert patient(to.solver_options("ipm"), None) == to.solver_options("ipm")
 
 
-@pytest.mark.parametrize(("most", "patience", "told"), [(500, 0, "problem.seed"), (0, 60, "Raise max_iterations")])
+@pytest.mark.parametrize(("most", "patience", "told"), [(500, 0, "problem.seed"), (0, 60, "Increase max_iterations")])
 def test_more_iterations_are_advised_only_where_they_would_be_taken(most, patience, told):
     cart = to.FunctionMap(lambda x, u, t, p: [x[1], u[0]], 2, 1)
     dynamics = to.SampledSystem(to.make_backend(cart, "complex_step"), "euler")

@@ -162,7 +162,7 @@ def test_ctrl_c_returns_what_is_finished(monkeypatch):
     begun = np.isfinite(found.cost)
     assert begun.any() and not begun.all() and np.isfinite(found.xs[begun]).all()
     assert {s.code for s in found.status} <= {StatusCode.CONVERGED, StatusCode.INTERRUPTED}
-    assert all("before this problem was begun" in found.messages[i] for i in np.flatnonzero(~begun))
+    assert all("before this problem started" in found.messages[i] for i in np.flatnonzero(~begun))
 
 
 def test_the_default_solver_has_lanes():

@@ -163,7 +163,7 @@ def test_ctrl_c_returns_what_is_finished(monkeypatch):
     begun = np.isfinite(found.cost)
     assert begun.any() and not begun.all() and np.isfinite(found.xs[begun]).all()
     assert StatusCode.INTERRUPTED in {s.code for s in found.status}
-    assert all("before this problem was begun" in found.messages[i] for i in np.flatnonzero(~begun))
+    assert all("before this problem started" in found.messages[i] for i in np.flatnonzero(~begun))
 
 
 def bounded(ocp, limit):
@@ -237,7 +237,10 @@ def test_bounds_without_room_are_those_of_their_problem_alone():
     batch = Batch(ocp, {"x0": x0, "u_lower": lower, "u_upper": upper})
     found = to.solve_batch(batch, guess=guess, solver="ddp", threads=1, gains=True)
     assert found.meta["how"] == "lanes" and found.meta["referred"] == [3]
-    assert found.status[7].code is StatusCode.INFEASIBLE and "problem 7 leave none" in found.status[7].message
+    assert (
+        found.status[7].code is StatusCode.INFEASIBLE
+        and "Problem 7 has contradictory control bounds" in found.status[7].message
+    )
     single = to.solve(batch[3], Guess(guess.xs[3], guess.us[3]), solver="ddp")
     assert found.status[3].code is single.status.code and found.iterations[3] == single.iterations
     assert (

@@ -42,7 +42,7 @@ def test_each_is_the_single_solve(solver):
 ], ids=str)  # fmt: skip
 @pytest.mark.parametrize("solver", ["slq", "ddp"])
 def test_ends_without_success_are_told_as_alone(solver, options, code):
-    """Limits of all inner solves, and penalties that may not grow: the constraint is named that is violated most."""
+    """Limits for all inner solves, and penalties that may not grow: the constraint is named that is violated most."""
     ocp = swing(constrained=True)
     values, guess = varied(ocp)
     batch = Batch(ocp, values)
@@ -51,7 +51,7 @@ def test_ends_without_success_are_told_as_alone(solver, options, code):
     failed = np.flatnonzero(~found.success)
     assert len(failed) and {found.status[i].code for i in failed} == {code}
     for i in failed:
-        assert "violated most is" in found.messages[i]
+        assert "largest violation" in found.messages[i]
         single = to.solve(batch[i], Guess(guess.xs[i], guess.us[i]), options, solver=solver, check=False)
         assert found.status[i].component == single.status.component is not None
 

@@ -269,7 +269,7 @@ def test_ctrl_c_returns_what_is_finished():
     assert {s.code for s in found.status[20:]} <= {StatusCode.INTERRUPTED, StatusCode.PRECISION_LIMIT}
     begun = np.isfinite(found.cost)
     assert begun.sum() < 2000 and np.isfinite(found.xs[begun]).all()
-    assert all("before this problem was begun" in found.messages[i] for i in np.flatnonzero(~begun))
+    assert all("before this problem started" in found.messages[i] for i in np.flatnonzero(~begun))
 
 
 def test_an_error_in_a_callback_ends_the_batch_and_passes():
@@ -433,7 +433,7 @@ def test_members_of_other_structures_are_named():
     )
     with pytest.raises(ValueError, match="the residual of 'state' is another function"):
         Batch.of([first, replace(first, terminal=(squared,))])
-    with pytest.raises(ValueError, match="the dynamics are other ones"):
+    with pytest.raises(ValueError, match="the dynamics differ"):
         Batch.of(
             [
                 cart_pole([0.0] * 4, 20, 1.0),
@@ -452,7 +452,7 @@ def test_members_of_other_structures_are_named():
 def test_members_with_arrays_of_another_shape_are_named(wrong, changes, message):
     members = [replace(swing(constrained=False), u_lower=-np.ones(2), u_upper=np.ones(2)) for _ in range(3)]
     members[wrong] = replace(members[wrong], **changes)
-    with pytest.raises(ValueError, match=f"problem {wrong} of the batch cannot be solved: {message}"):
+    with pytest.raises(ValueError, match=f"problem {wrong} of the batch is invalid: {message}"):
         to.solve_batch(members)
 
 
@@ -462,8 +462,8 @@ def _slower(ocp):
 
 
 @pytest.mark.parametrize(("values", "message"), [
-    ({}, "needs values"),
-    ({"x0": 1.0}, "one number"),
+    ({}, "no values given"),
+    ({"x0": 1.0}, "single number"),
     ({"x0": np.zeros((0, 2))}, "at least one"),
     ({"x0": np.zeros((3, 5))}, r"x0 has shape \(3, 5\); expected \(3, 2\)"),
     ({"x0": np.zeros((3, 2)), "weight": np.ones(3)}, "no value of a batch is named 'weight'"),
@@ -493,15 +493,15 @@ def test_guesses_that_do_not_fit():
         to.multi_start(ocp, [])
     for starts in (2.5, to.constant_guess(ocp), None):
         with pytest.raises(
-            TypeError, match=f"starts is a {type(starts).__name__}; it is a number .* or a list of guesses"
+            TypeError, match=f"starts is a {type(starts).__name__}; expected a number .* or a list of guesses"
         ):
             to.multi_start(ocp, starts)
     for threads in (-1, 0, 1.5):
         with pytest.raises(ValueError, match=f"threads = {threads}; expected a number of at least 1, or None"):
             to.solve_batch(ocp, values, threads=threads)
-    with pytest.raises(ValueError, match="one problem is no batch"):
+    with pytest.raises(ValueError, match="a single problem is not a batch"):
         to.solve_batch(ocp)
-    with pytest.raises(ValueError, match="values of their own"):
+    with pytest.raises(ValueError, match="a list of problems was given"):
         to.solve_batch([ocp, ocp], values)
     with pytest.raises(ValueError, match="not compiled as a whole"):
         in_lanes(

@@ -149,7 +149,7 @@ def test_an_unreachable_goal_is_named():
     s = solve(mass(limit=1.0), solver="dms")
     assert s.status.code == StatusCode.LOCALLY_INFEASIBLE
     assert s.status.component == "goal: position at knot 10", s.status
-    assert "Relax the constraint named" in s.status.advice
+    assert "Relax the named constraint" in s.status.advice
 
 
 def test_an_unreachable_bound_on_a_state_is_named():

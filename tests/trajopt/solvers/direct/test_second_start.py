@@ -1,4 +1,4 @@
-"""Where gaps of the guess stay open, a direct method starts again from the motion under its controls, and tells so."""
+"""Where gaps of the guess stay open, a direct method starts again from the rollout of its controls, and tells so."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_a_guess_far_from_where_it_begins(solver):
     ocp, guess = swing_up_from_elsewhere()
     told: list[int] = []
     found = to.solve(ocp, guess, None, lambda record: told.append(record.iteration), solver)
-    again = "a second start from the motion under its controls converged" in found.status.message
+    again = "a second start from the rollout of its controls converged" in found.status.message
     assert found.status.success and again == (solver != "ipm")
     assert found.cost <= to.solve(ocp, guess, solver="fddp").cost * (1.0 + 1e-9)
     assert ocp.cost(found.xs, found.us) == pytest.approx(found.cost, rel=1e-12)
@@ -106,7 +106,7 @@ def test_it_follows_where_gaps_stay_open():
     speeds = 0.1 * np.arange(6)
     np.testing.assert_allclose(method.guesses[1].xs[:, 1], speeds, atol=1e-15)
     np.testing.assert_allclose(method.guesses[1].xs[1:, 0], 0.1 * np.cumsum(speeds[1:]), atol=1e-15)
-    assert "Gaps of the guess, 3, were open by 3 after 100 iterations" in found.status.message
+    assert "The defects of the guess, 3, were still 3 after 100 iterations" in found.status.message
     assert found.status.code == "max_iterations"
 
 

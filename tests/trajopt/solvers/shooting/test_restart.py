@@ -45,9 +45,9 @@ def test_nonlinear_gaps_are_advised_where_they_were_not_tried():
     second = to.solve(ocp, guess, {"max_iterations": 4}, solver="fddp")
     first = replace(second, status=verdicts.adrift(26, 1.0))
     both = of_both(first, second).status
-    assert "gaps stay open" in both.message
+    assert "the defects do not close" in both.message
     assert "Try nonlinear gaps (solver = 'fddp')" in first.status.advice
-    assert "gaps" not in both.advice and "Raise max_iterations" in both.advice
+    assert "gaps" not in both.advice and "Increase max_iterations" in both.advice
 
 
 def test_an_unstable_integration_is_blamed_whatever_the_second_start_says():

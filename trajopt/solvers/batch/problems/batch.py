@@ -59,11 +59,13 @@ class Batch:
         self.fields: dict[str, Array] = {}
         self.values: dict[tuple[str, str], Array] = {}
         if not values:
-            raise ValueError("a batch needs values that differ: x0, or parameters of terms, by name")
+            raise ValueError(
+                "no values given; name the values that differ between the problems: x0, or parameters of terms"
+            )
         for name, given in values.items():
             rows = np.array(given, dtype=float)
             if rows.ndim == 0:
-                raise ValueError(f"{name} is one number; the first axis of a value is over the problems of the batch")
+                raise ValueError(f"{name} is a single number; the first axis of a value must be the problem index")
             if name in FIELDS:
                 self.fields[name] = rows
                 continue
@@ -74,10 +76,10 @@ class Batch:
         counts = {name: len(np.asarray(given)) for name, given in values.items()}
         if len(set(counts.values())) > 1:
             told = ", ".join(f"{name}: {count}" for name, count in counts.items())
-            raise ValueError(f"the values are of different numbers of problems ({told})")
+            raise ValueError(f"the values have different numbers of problems ({told})")
         self._count = next(iter(counts.values()))
         if not self._count:
-            raise ValueError(f"the values ({', '.join(counts)}) are of no problem; a batch needs at least one")
+            raise ValueError(f"the values ({', '.join(counts)}) have no problems; a batch needs at least one")
         self._check_fields()
 
     def _check_fields(self) -> None:

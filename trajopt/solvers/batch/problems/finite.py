@@ -32,14 +32,14 @@ def flawed(batch: Batch, guess: tuple[Array, Array]) -> dict[int, Status]:
 
 def _not_a_number(i: int, name: str) -> Status:
     held = "NaN" if _may_be_infinite(name) else "NaN or infinity"
-    advice = "Give it numbers; the other problems are not touched by this."
-    return Status(StatusCode.NON_FINITE, f"{name} of problem {i} holds {held}.", advice=advice)
+    advice = "Set finite numbers. The other problems of the batch are not affected."
+    return Status(StatusCode.NON_FINITE, f"{name} of problem {i} contains {held}.", advice=advice)
 
 
 def _infeasible(i: int) -> Status:
-    message = f"The bounds on the controls of problem {i} leave none: a lower one lies above the upper one."
+    message = f"Problem {i} has contradictory control bounds: a lower bound is above the upper bound."
     return Status(
-        StatusCode.INFEASIBLE, message, advice="Correct the bounds; the other problems are not touched by this."
+        StatusCode.INFEASIBLE, message, advice="Correct the bounds. The other problems of the batch are not affected."
     )
 
 

@@ -44,8 +44,8 @@ def refused(batch: Batch, guess: tuple[Array, Array], flaws: Mapping[int, Status
     for i in wrong - flaws.keys():
         code = StatusCode.INFEASIBLE if i in contradictory else StatusCode.ERROR
         told = "; ".join(finding.message for finding in errors[i])
-        advice = "The other problems are not touched by this."
-        found[i] = Status(code, f"Problem {i} cannot be solved: {told}.", advice=advice)
+        advice = "The other problems of the batch are not affected."
+        found[i] = Status(code, f"Problem {i} is invalid: {told}.", advice=advice)
     first = next((i for i in range(len(batch)) if i not in flaws and i not in found), None)
     if first is not None:
         require_valid(batch[first], _of_problem(batch, guess, first))

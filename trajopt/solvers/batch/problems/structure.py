@@ -24,10 +24,10 @@ def require_alike(ocps: Sequence[OCP]) -> None:
         if difference is not None:
             raise ValueError(
                 f"problem {i} of the batch differs in structure from problem 0: {difference}; "
-                "solve problems of another structure in a batch of their own"
+                "solve problems of another structure in a separate batch"
             )
         if errors := structure_errors(ocp):
-            raise ValueError(f"problem {i} of the batch cannot be solved: {'; '.join(errors)}")
+            raise ValueError(f"problem {i} of the batch is invalid: {'; '.join(errors)}")
 
 
 def differences(a: OCP, b: OCP, alike: Likeness | None = None) -> Iterator[str]:
@@ -49,14 +49,14 @@ def _of_phases(p: Phase, q: Phase, alike: Likeness) -> Iterator[str]:
     if p.dynamics is not q.dynamics:
         own, other = p.dynamics.sampling, q.dynamics.sampling
         if own is None or other is None:
-            yield "the dynamics are maps of one's own; give all problems the same object"
+            yield "the dynamics are user-defined functions; use the same object in all problems"
         else:
             yield from _unequal("scheme of integration", own.scheme, other.scheme)
             yield from _unequal("substeps", own.substeps, other.substeps)
             yield from _unequal("derivatives", own.called.name, other.called.name)
             yield from _unequal("engine", own.called.engine, other.called.engine)
             if not alike(own.called.map, other.called.map):
-                yield "the dynamics are other ones (of the same robot, other inertias are a value if they are parameters)"
+                yield "the dynamics differ (to vary the inertias of one robot, make them parameters, see InertialBody)"
     yield from _of_parts("cost terms", p.terms, q.terms, alike)
     yield from _of_parts("constraints", p.constraints, q.constraints, alike)
 
