@@ -191,7 +191,7 @@ def test_doubts_are_told_before_solving_and_once(config, out):
     settings = ("problem.robot=iiwa7", "problem.frame=iiwa_link_ee", "problem.q0=[9, 0, 0, 0, 0, 0, 0]")
     options = [part for s in (*settings, "output.plots=false", "solver.max_iterations=1") for part in ("--set", s)]
     result = run("solve", config, "--out", out, *options)
-    doubt = "warning: x0 is outside of its limits"
+    doubt = "warning: x0 is outside its limits"
     assert result.output.count(doubt) == 1
     assert result.output.index(doubt) < result.output.index("iter")
     result = run("compare", config, "--out", out, *options)
@@ -335,8 +335,8 @@ def test_a_start_beyond_its_limits_is_not_advised_a_setting_that_cannot_hold(con
     settings = ("problem.robot=iiwa7", "problem.frame=iiwa_link_ee", "problem.q0=[9, 0, 0, 0, 0, 0, 0]")
     settings += ("output.plots=false", "problem.goal_position=[0.4, 0.2, 0.7]", "problem.horizon=30")
     result = run("solve", config, "--out", out, *[part for s in settings for part in ("--set", s)])
-    assert "the given start is beyond it already: begin within it" in result.stderr
-    assert "position_limits = true would keep it" not in result.output
+    assert "the initial state already violates it: start within the limit" in result.stderr
+    assert "position_limits = true enforces it" not in result.output
 
 
 def test_sigterm_saves_what_ctrl_c_saves(config, out, monkeypatch):

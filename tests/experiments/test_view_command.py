@@ -202,4 +202,4 @@ def test_the_command_writes_a_picture_and_a_film(solution, tmp_path):
     wrong = CliRunner().invoke(main, ["view", str(saved), "--screenshot", str(tmp_path / "a.xyz")])
     assert wrong.exit_code == 2 and "the name of a picture ends in .png or .jpg" in wrong.stderr
     wrong = CliRunner().invoke(main, ["replan", "nowhere.toml", "--video", str(tmp_path / "a.avi")])
-    assert wrong.exit_code == 2 and "the name of a film" in wrong.stderr  # before anything else is looked at
+    assert wrong.exit_code == 2 and "is not a video file" in wrong.stderr  # before anything else is looked at

@@ -101,7 +101,7 @@ class MeshCheck:
             return LeastDistance(np.inf, "", "", 0.0), np.full(len(qs), np.inf)
         finite = np.isfinite(qs).all(axis=1)
         if not finite.all():  # bounds by numbers that are none would pass the rest of the motion too
-            raise ValueError(f"the configuration at {times[finite.argmin()]:.3f} s is not finite: it has no distances")
+            raise ValueError(f"the configuration at {times[finite.argmin()]:.3f} s is not finite")
         at = self._places(qs, times)
         found = least_distance(self._bounds(at), BLOCK, len(qs), self._looks(at), asked)
         i, o = self.pairs[found.pair]

@@ -139,12 +139,12 @@ def inverse_kinematics(
     frame_id = model.frame_id(frame)
     if model.nq != model.nv:
         raise ValueError(
-            f"{model.name} has quaternions in its configuration; inverse kinematics is for fixed-base robots"
+            f"{model.name} has quaternions in its configuration; inverse kinematics supports fixed-base robots only"
         )
     if model.frames[frame_id].body < 0:
-        raise ValueError(f"no joint moves {frame!r}: choose a frame of a moving link")
+        raise ValueError(f"{frame!r} is not moved by any joint: choose a frame of a moving link")
     if starts < 1:
-        raise ValueError(f"starts = {starts}: there is at least one, q0")
+        raise ValueError(f"starts = {starts}: expected at least 1 (q0)")
     goal, single = _goals(position, rotation, free_axis)
     n = len(goal.position if goal.position is not None else goal.rotation)  # type: ignore[arg-type]
     near = _nearby(model, q0, n)
@@ -167,11 +167,13 @@ def _goals(position: Array | None, rotation: Array | None, axis: Array | None) -
     if p is not None and (p.shape[-1:] != (3,) or p.ndim > 2):
         raise ValueError(f"position has shape {p.shape}; expected (3,) or (N, 3)")
     if p is not None and not np.isfinite(p).all():
-        raise ValueError("position holds NaN or infinity")
+        raise ValueError("position contains NaN or infinity")
     single = (p is None or p.ndim == 1) and (R is None or R.ndim == 2)
     batches = {len(a) for a, ndim in ((p, 1), (R, 2)) if a is not None and a.ndim > ndim} or {1}
     if len(batches) > 1 or 0 in batches:
-        raise ValueError(f"positions and rotations are of {sorted(batches)} goals; give as many of both, at least one")
+        raise ValueError(
+            f"positions and rotations have {sorted(batches)} goals; give the same number of both, at least one"
+        )
     (n,) = batches
     P = None if p is None else np.broadcast_to(p, (n, 3))
     Q = None if R is None else np.broadcast_to(R, (n, 3, 3))

@@ -31,7 +31,7 @@ def minimum_jerk_states(ocp: OCP, x_goal: Array) -> Array:
     """
     manifold = ocp.manifold
     if not manifold.is_vector_space or manifold.nx % 2:
-        raise ValueError("minimum-jerk paths are for states (q, v) without quaternions; use interpolated_guess")
+        raise ValueError("minimum-jerk paths need states (q, v) without quaternions; use interpolated_guess")
     n = manifold.nx // 2
     duration = ocp.times[-1]
     r = (ocp.times / duration)[:, None]

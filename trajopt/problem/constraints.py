@@ -195,10 +195,10 @@ def state_bounds(
     low, high = (np.broadcast_to(np.asarray(b, dtype=float), (manifold.nx,)) for b in (lower, upper))
     if np.isnan(low).any() or np.isnan(high).any():
         bad = int(np.argmax(np.isnan(low) | np.isnan(high)))
-        raise ValueError(f"constraint {name!r}: a bound of number {bad} of the state is NaN; infinity stands for none")
+        raise ValueError(f"constraint {name!r}: a bound of number {bad} of the state is NaN; use infinity for none")
     chosen = tuple(int(i) for i in np.flatnonzero(np.isfinite(low) | np.isfinite(high)))
     if not chosen:
-        raise ValueError(f"constraint {name!r}: no bound is finite; leave the constraint out")
+        raise ValueError(f"constraint {name!r}: no bound is finite; remove the constraint")
     names = names or (manifold.tangent_names if manifold.is_vector_space else [f"x[{i}]" for i in range(manifold.nx)])
     return residual_constraint(
         name,
@@ -230,7 +230,7 @@ def joint_limits(model, manifold: Manifold, margin: float = 0.0, name: str = "jo
     lower, upper = model.q_lower + margin, model.q_upper - margin
     if np.any(lower > upper):
         worst = model.q_names[int(np.argmax(lower - upper))]
-        raise ValueError(f"{name}: margin {margin} leaves no room between the limits of {worst!r}; reduce it")
+        raise ValueError(f"{name}: margin {margin} leaves no feasible range between the limits of {worst!r}; reduce it")
     free = np.full(model.nv, np.inf)
     names = (*model.q_names, *model.dof_names)
     return state_bounds(manifold, np.r_[lower, -free], np.r_[upper, free], name, names)

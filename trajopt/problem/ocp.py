@@ -137,7 +137,7 @@ def _terms(where: str, given: Any) -> tuple[CostTerm, ...]:
     for term in terms:
         if isinstance(term, Constraint):
             raise TypeError(
-                f"{where}: {term.name!r} is a constraint; give it among the constraints, or as the cost trajopt.softened(...)"
+                f"{where}: {term.name!r} is a constraint; pass it as a constraint, or as the cost trajopt.softened(...)"
             )
     return terms
 
@@ -147,13 +147,13 @@ def _constraints(where: str, given: Any) -> tuple[Constraint, ...]:
     constraints = _several(where, given)
     for c in constraints:
         if isinstance(c, CostTerm):
-            raise TypeError(f"{where}: {c.name!r} is a cost; trajopt.bounded(...) makes a constraint of it")
+            raise TypeError(f"{where}: {c.name!r} is a cost; use trajopt.bounded(...) to make it a constraint")
     return constraints
 
 
 def _several(where: str, given: Any) -> tuple[Any, ...]:
     if isinstance(given, (CostTerm, Constraint)):
-        raise TypeError(f"{where}: {given.name!r} stands alone; give a list")
+        raise TypeError(f"{where}: {given.name!r} is a single object; pass a list")
     return tuple(given)
 
 
@@ -234,7 +234,7 @@ class OCP:
         (50, 1.0, 2)
         """
         if not isinstance(horizon, (int, np.integer)):
-            raise TypeError(f"horizon = {horizon!r}; expected a whole number of time steps")
+            raise TypeError(f"horizon = {horizon!r}; expected an integer number of time steps")
         steps = np.asarray(dt, dtype=float)
         if steps.shape not in ((), (1,), (horizon,)):
             raise ValueError(f"dt has shape {steps.shape}; give a number, or one for each of the {horizon} time steps")

@@ -294,10 +294,12 @@ def joint_limit_cost(
     lower, upper = model.q_lower + margin, model.q_upper - margin
     limited = [int(i) for i in np.flatnonzero(np.isfinite(lower) | np.isfinite(upper))]
     if not limited:
-        raise ValueError(f"term {name!r}: the model has no finite position limit; leave the term out")
+        raise ValueError(f"term {name!r}: the model has no finite position limit; remove the term")
     if np.any(lower > upper):
         worst = model.q_names[int(np.argmax(lower - upper))]
-        raise ValueError(f"term {name!r}: margin {margin} leaves no room between the limits of {worst!r}; reduce it")
+        raise ValueError(
+            f"term {name!r}: margin {margin} leaves no feasible range between the limits of {worst!r}; reduce it"
+        )
     finite = list(zip(np.isfinite(lower[limited]).tolist(), np.isfinite(upper[limited]).tolist(), strict=True))
     residual = partial(residuals.limit_excess, limited, finite)
 

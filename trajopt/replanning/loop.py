@@ -118,7 +118,7 @@ class ReplanningLoop:
         truth = np.array(self._plant.state(), dtype=float)
         if not (np.abs(truth) <= BEYOND).all():
             beyond = f"beyond {BEYOND:g}" if np.isfinite(truth).all() else "not finite"
-            self._account.event(t, EventKind.PLANT_DIVERGED, f"the state of the plant is {beyond}")
+            self._account.event(t, EventKind.PLANT_DIVERGED, f"the plant state is {beyond}")
             return None
         self._senses.measure(t, truth)
         x = self._senses.observer.state(self._planning.reference(t))
@@ -134,5 +134,7 @@ class ReplanningLoop:
         if np.isfinite(u).all():
             self._u = u
         else:
-            self._account.event(t, EventKind.BAD_CONTROL, "a control of the plan is not finite; the last one is held")
+            self._account.event(
+                t, EventKind.BAD_CONTROL, "a control of the plan is not finite; holding the last control"
+            )
         return self._u

@@ -199,7 +199,7 @@ class Regridded:
 
     def __post_init__(self) -> None:
         if len(self.ocp.phases) > 1:
-            raise ValueError("a problem of several phases cannot be regridded; take a shrinking horizon")
+            raise ValueError("a problem with several phases cannot be regridded; use a shrinking horizon")
 
     def __call__(self, t: float) -> OCP | None:
         ocp, N = self.ocp, self.ocp.horizon

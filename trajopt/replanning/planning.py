@@ -71,7 +71,7 @@ class Planning:
     ) -> None:
         problem = horizon(first.start)
         if problem is None:
-            raise ValueError("the horizon has no problem at the start of the first plan; let it begin there")
+            raise ValueError("the horizon has no problem at the start of the first plan; start it there")
         self._horizon, self._planner, self._worker, self._timing = horizon, planner, worker, timing
         self._objects, self._account = objects, account
         self.model, self.manifold = Model(problem), problem.manifold
@@ -108,7 +108,7 @@ class Planning:
                 self._start(k, t, x)
                 self._take(k, t)
             else:
-                self._account.event(t, EventKind.SKIPPED, "the planner is still at work")
+                self._account.event(t, EventKind.SKIPPED, "the planner is still running")
         self._plans = self._plans[self._plans.index(self._plan_at(t)) :]
 
     def _plan_at(self, t: float) -> Plan:
@@ -125,7 +125,7 @@ class Planning:
         problem = self._horizon(valid)
         if problem is None:
             self._due = None
-            self._account.event(t, EventKind.HORIZON_ENDED, "nothing is left to plan; the last plan is tracked")
+            self._account.event(t, EventKind.HORIZON_ENDED, "no time left to plan; tracking the last plan")
             return
         self.model.problem = problem
         x0, last = self._ahead(x, t, valid), self._plan_at(valid)
@@ -170,7 +170,7 @@ class Planning:
         fault, timing = _fault(answer), self._timing
         solution = answer.value if fault is None else None
         if fault is not None:
-            self._account.event(t, EventKind.FAILED_SOLVE, f"{fault}; the last plan is tracked")
+            self._account.event(t, EventKind.FAILED_SOLVE, f"{fault}; tracking the last plan")
         took = (answer.tick - job.tick) * timing.tick
         self._lead = max(timing.lead, took)
         late = took > timing.limit + SAME_TIME

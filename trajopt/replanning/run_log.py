@@ -168,8 +168,8 @@ class RunLog:
         except DamagedArchive as error:
             raise ValueError(f"{error}; run it again") from error
         except (KeyError, TypeError, ValueError) as error:
-            advice = "give a folder that `trajopt replan` has written"
-            raise ValueError(f"{folder} holds no replanning run, or a changed one; {advice}") from error
+            advice = "use the output folder of `trajopt replan`"
+            raise ValueError(f"{folder} contains no replanning run, or a modified one; {advice}") from error
 
     @classmethod
     def _assemble(cls, account: Mapping[str, Any], arrays: Mapping[str, Array]) -> RunLog:

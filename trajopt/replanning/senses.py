@@ -31,7 +31,7 @@ class Senses:
         if measured is None:
             self._note_silence(t)
         elif not np.isfinite(measured.value).all():
-            told = "a measured state is not finite; it is predicted by the model"
+            told = "a measured state is not finite; using the model prediction"
             self._account.event(t, EventKind.BAD_MEASUREMENT, told)
         else:
             self.observer.correct(measured)
@@ -48,6 +48,4 @@ class Senses:
         """An event for each time that no measurement comes for too long."""
         if self._heard is not None and t - self._heard > self._patience:
             self._heard = None
-            self._account.event(
-                t, EventKind.NO_MEASUREMENT, "no state is measured any more; it is predicted by the model"
-            )
+            self._account.event(t, EventKind.NO_MEASUREMENT, "no state measurements; using the model prediction")

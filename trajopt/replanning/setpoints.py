@@ -223,7 +223,7 @@ def _feet(model: Model | None, feet: Sequence[str], xs: Array) -> tuple[dict[str
     if not feet:
         return {}, {}
     if model is None:
-        raise ValueError("the problem has no robot whose feet could be told: give it a model")
+        raise ValueError("feet are unavailable, because the problem has no robot: pass model=... to the OCP")
     q, v = xs[:, : model.nq].T, xs[:, model.nq : model.nq + model.nv].T
     frames = [model.frame_id(foot) for foot in feet]
     points = [(model.frames[i].body, model.frames[i].p.tolist()) for i in frames]

@@ -204,7 +204,7 @@ def free_time(ocp: OCP, durations: Sequence | Array | None = None, price: float 
         _require_known(phase)
     planned = np.array([phase.dt.sum() for phase in ocp.phases if phase.dynamics.takes_time])
     if not len(planned):
-        raise ValueError("no phase of the problem takes time")
+        raise ValueError("no phase of the problem has a duration")
     given = planned[:, None] * [1.0 / SHARE, SHARE] if durations is None else np.asarray(durations, dtype=float)
     if given.shape not in ((2,), (len(planned), 2)) or not (given > 0).all() or (np.diff(given) < 0).any():
         raise ValueError(
@@ -223,7 +223,7 @@ def _require_known(phase: Phase) -> None:
     """Raises MissingCapability for dynamics that are neither a system under an integrator nor a jump."""
     if phase.dynamics.sampling is None or not isinstance(phase.dynamics, (SampledSystem, ImpactStage)):
         raise MissingCapability(
-            f"{type(phase.dynamics).__name__} makes steps of its own, whose length has no derivative; for a free duration give "
+            f"{type(phase.dynamics).__name__} defines its own time steps, whose length has no derivative; for a free duration pass "
             "the system to SampledSystem, or scale it with time_scaled"
         )
 

@@ -148,7 +148,7 @@ def _check_scheme(backend: DynamicsBackend, scheme: str, substeps: int) -> None:
         raise ValueError(f"the map has {system.n_out} outputs; xdot needs ndx = {system.manifold.ndx}")
     own = unwrapped(system)
     if isinstance(own, NeedsScheme) and scheme != own.scheme:
-        raise ValueError(f"{type(own).__name__} makes whole time steps of its own; choose scheme = {own.scheme!r}")
+        raise ValueError(f"{type(own).__name__} defines its own time steps; use scheme = {own.scheme!r}")
     if scheme == SEMI_IMPLICIT_EULER and not is_second_order(system):
         raise ValueError(
             "semi_implicit_euler needs a state (q, v) with qdot = v; declare second_order=True if that holds, "

@@ -91,17 +91,17 @@ class Dataset:
         if stored.group.attrs["digest"] != head["digest"]:
             keys = ", ".join(sorted(_differences(there, study))) or "its digest"
             raise ForeignDataset(
-                f"{path} holds another study, which differs in {keys}: choose another folder, or remove this one"
+                f"{path} contains another study, which differs in {keys}: choose another folder, or delete this one"
             )
         if stored.arrays != head["arrays"]:
             raise ForeignDataset(
-                f"{path} was written by another version of this package, whose marks tell something else: it can be read; to "
-                "go on, choose another folder"
+                f"{path} was written by another version of this package: it can be read, but not resumed; "
+                "choose another folder"
             )
         if shard is not None and shard != stored.shard:
             raise ForeignDataset(
-                f"{path} is written in shards of {stored.shard} rows, which stay as they are: leave the shard of "
-                f"{shard} out, or choose another folder"
+                f"{path} has shards of {stored.shard} rows, which cannot change: remove the shard size "
+                f"{shard}, or choose another folder"
             )
         stored.check()
         return stored
@@ -154,9 +154,7 @@ class Dataset:
         try:
             self._write_all(results)
         except OSError as error:
-            kept = (
-                f"{error.strerror or error}; rows that are finished are kept, and the same study goes on where it was"
-            )
+            kept = f"{error.strerror or error}; finished rows are saved; run the same study again to resume"
             raise OSError(error.errno, kept, str(self.folder)) from error
 
     def _write_all(self, results: Sequence[Result]) -> None:
@@ -265,7 +263,5 @@ def _locked(folder: Path) -> Any:
     try:
         lock.acquire(timeout=0)
     except filelock.Timeout as error:
-        raise OSError(
-            f"another process is writing the study in {folder}: wait for it, or choose another folder"
-        ) from error
+        raise OSError(f"another process is writing to {folder}: wait for it, or choose another folder") from error
     return lock

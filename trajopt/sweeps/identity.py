@@ -79,8 +79,8 @@ def _hash(make: Any, carried: Any) -> str:
             found.update(len(part).to_bytes(8, "little") + part)
     except (pickle.PicklingError, AttributeError, TypeError, ValueError) as error:
         raise ValueError(
-            f"a study cannot tell by what {make!r} differs from other functions ({error}): give it an attribute `identity`, "
-            "a plain value (numbers, texts, lists, tables) that says what its problems depend on"
+            f"a study cannot identify the function {make!r} ({error}): give it an attribute `identity`, a plain "
+            "value (numbers, strings, lists, dictionaries) that determines its problems"
         ) from error
     return found.hexdigest()
 

@@ -93,7 +93,7 @@ def _as_problem(made: Any) -> SweepProblem:
         case (OCP() as ocp, guess):
             return SweepProblem(ocp, guess)
     raise TypeError(
-        f"a row's problem is {_told(made)}: let the function that makes it return an OCP, an OCP and a guess, or a SweepProblem "
+        f"the function of a row returned {_told(made)}: return an OCP, an OCP and a guess, or a SweepProblem "
         "with an OCP"
     )
 

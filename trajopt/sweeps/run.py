@@ -35,7 +35,7 @@ from trajopt.sweeps.workers import Pool, pool_of
 
 TRIES = 8
 """Rows of a kind that are tried until one can be made ready."""
-DEATH = "each process that solved this row died: for lack of memory, or by an error in compiled code"
+DEATH = "each process that solved this row died: out of memory, or an error in compiled code"
 
 
 @dataclass(frozen=True)
@@ -100,9 +100,9 @@ def sweep(
     where it does so for the first rows of every kind.
     """
     if n < 1:
-        raise ValueError(f"n = {n}: a study has at least one row")
+        raise ValueError(f"n = {n}; expected at least 1 row")
     if shard is not None and shard < 1:
-        raise ValueError(f"shard = {shard}: a shard has at least one row")
+        raise ValueError(f"shard = {shard}; expected at least 1 row")
     study = Study(make, Variations(vary, seed), solver, options, gains)
     folder = Path(out)
     with Dataset(folder, described(study), study.variations, n, shard) as dataset:

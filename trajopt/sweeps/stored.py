@@ -33,19 +33,17 @@ class Stored:
         zarr = require("zarr")
         self.path = folder / FOLDER
         if not (self.path / "zarr.json").exists():
-            raise FileNotFoundError(f"there is no study in {folder}: it would hold {FOLDER}")
+            raise FileNotFoundError(f"no study in {folder}: {FOLDER} is missing")
         store: Any = durable_store(self.path) if writable else self.path
         with self._readable("zarr.json"):
             self.group: Any = zarr.open_group(store, mode="r+" if writable else "r")
         attributes = self.group.attrs
         if attributes.get("format") != FORMAT:
-            raise ForeignDataset(f"{self.path} is no dataset of a study: choose another folder")
+            raise ForeignDataset(f"{self.path} is not the dataset of a study: choose another folder")
         if attributes["format_version"] > FORMAT_VERSION:
             raise ForeignDataset(f"{self.path} was written by a newer version of this package: update it")
         if attributes["digest"] != digest(attributes["study"]):
-            raise ForeignDataset(
-                f"{self.path}/zarr.json tells of another study than the one that is there: bring it back, or remove this folder"
-            )
+            raise ForeignDataset(f"{self.path}/zarr.json belongs to another study: restore it, or delete this folder")
         self.shard: int = attributes["shard"]
         self.arrays: Sequence[str] = attributes.get("arrays", ())
         """The names of arrays that have marks; none in those of the first version of the format, which is read unchecked."""
@@ -73,7 +71,7 @@ class Stored:
         if name in self.arrays:
             wrong = np.flatnonzero(self.marked.of(name, rows, found) != marks[rows, self.marked.column[name]])
             if len(wrong):
-                raise self._amiss(name, int(rows[wrong[0]]), "is not what this study wrote there")
+                raise self._amiss(name, int(rows[wrong[0]]), "does not match what this study wrote")
         return found
 
     def check(self) -> None:
@@ -107,7 +105,7 @@ class Stored:
             yield
         except (ValueError, KeyError, TypeError) as error:
             raise ForeignDataset(
-                f"{self.path / file} cannot be read ({error}): bring it back, or choose another folder"
+                f"{self.path / file} cannot be read ({error}): restore it, or choose another folder"
             ) from error
 
     def _amiss(self, name: str, row: int, how: str) -> ForeignDataset:
@@ -115,7 +113,7 @@ class Stored:
         first, last = number * self.shard, min((number + 1) * self.shard, self.n) - 1
         return ForeignDataset(
             f"{name} of rows {first} to {last} in {self.path} {how}: {name}/c/{number} there is damaged, gone, or of another study "
-            f"or place. Bring it back, or remove {self.path / MARK}/c/{number}, and the same study solves these rows again"
+            f"or place. Restore it, or delete {self.path / MARK}/c/{number} and run the study again to solve these rows"
         )
 
 

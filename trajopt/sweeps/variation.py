@@ -67,7 +67,7 @@ class Variation:
         if self.kind in _RANGES:
             self._check_range()
         elif not self.arguments:
-            raise ValueError(f"{self.kind}() has nothing to choose from; give some values")
+            raise ValueError(f"{self.kind}() has no choices; give some values")
 
     def _check_range(self) -> None:
         names = "mean and a deviation" if self.kind == "normal" else "low and a high end"
@@ -85,7 +85,7 @@ class Variation:
         if not (np.isfinite(low) & np.isfinite(high) & good).all():
             raise ValueError(f"{self}: expected finite numbers, {expected}")
         if self.kind == "integers" and not ((low % 1 == 0) & (high % 1 == 0)).all():
-            raise ValueError(f"{self}: expected whole numbers")
+            raise ValueError(f"{self}: expected integers")
 
     @classmethod
     def parse(cls, text: str) -> Variation:
@@ -130,7 +130,7 @@ class Variations:
 
     def __init__(self, vary: Mapping[str, Variation | str | Sequence[Any]], seed: int = 0) -> None:
         if seed < 0:
-            raise ValueError(f"seed = {seed}: expected a whole number of at least 0")
+            raise ValueError(f"seed = {seed}: expected an integer of at least 0")
         self.by_key = {key: Variation.of(given) for key, given in vary.items()}
         self.seed = seed
         self.crossed = {key: v.arguments for key, v in self.by_key.items() if v.kind == "each"}

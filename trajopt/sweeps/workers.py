@@ -109,7 +109,7 @@ class Cluster:
             self._client.wait_for_workers(1, timeout=None if not self._own else 10 * patience)
         except (OSError, TimeoutError) as error:
             raise OSError(
-                f"no worker answers at the scheduler {scheduler}: {error or 'start one by dask worker'}"
+                f"no worker responds at the scheduler {scheduler}: {error or 'start one by dask worker'}"
             ) from error
         wide = [a for a, w in self._workers().items() if w["nthreads"] != 1]
         if wide:
@@ -159,6 +159,6 @@ def pool_of(workers: int | None, scheduler: Any) -> Pool:
         return Here() if workers == 0 else Processes(workers)
     if workers is not None:
         raise ValueError(
-            f"workers = {workers} beside a scheduler: the cluster says how many there are; leave one of them out"
+            f"workers = {workers} beside a scheduler: the cluster defines the number of workers; remove one of the two options"
         )
     return Cluster(scheduler)

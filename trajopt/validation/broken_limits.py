@@ -67,12 +67,12 @@ class BrokenLimit(NamedTuple):
         )
         key = KEYS.get(self.kind)
         has = key is not None and (settings is None or key.partition(" ")[0] in settings)
-        remedy = f"; {key} would keep it" if has and not self.enforced else ""
+        remedy = f"; {key} enforces it" if has and not self.enforced else ""
         if self.end:
-            remedy = "; held on the way alone: terminal_constraints hold it at the end too"
+            remedy = "; it is enforced before the end only: add it to terminal_constraints too"
         if self.given:
-            remedy = "; the given start is beyond it already: begin within it"
-        return f"{what} is exceeded by {amount}{beyond} {where}{', though enforced' if self.enforced else ''}{remedy}"
+            remedy = "; the initial state already violates it: start within the limit"
+        return f"{what} is exceeded by {amount}{beyond} {where}{', although it is enforced' if self.enforced else ''}{remedy}"
 
 
 def broken_limits(ocp: OCP, xs: Array, us: Array) -> list[BrokenLimit]:

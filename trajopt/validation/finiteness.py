@@ -17,12 +17,10 @@ from trajopt.problem.ocp import OCP
 from trajopt.problem.terms import CostTerm
 from trajopt.results.status import Status, StatusCode
 
-_OF_VALUE = (
-    "keep it away from divisions by zero and from roots and logarithms of what is not positive, e.g. by adding 1e-6"
-)
+_OF_VALUE = "avoid divisions by zero, and roots and logarithms of nonpositive numbers, e.g. by adding 1e-6"
 _OF_SLOPE = (
-    "a root or a norm of zero has no slope: add a small number under the root, sqrt(... + 1e-6); "
-    "for the norm of v take sqrt(v @ v + 1e-6)"
+    "a root or a norm has no derivative at zero: add a small number, sqrt(... + 1e-6); "
+    "for the norm of v use sqrt(v @ v + 1e-6)"
 )
 
 

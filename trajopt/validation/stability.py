@@ -80,17 +80,21 @@ def _doubt(phase: Any, x0: Array) -> str | None:
     if stable >= step:
         return None
     needed = ceil(substeps * step / stable)
-    limits = f"at x0 {scheme} is stable up to {1e3 * stable:.2g} ms, and its steps take {1e3 * step:.2g} ms"
+    limits = (
+        f"at x0 {scheme} is stable for steps up to {1e3 * stable:.2g} ms, but its steps are {1e3 * step:.2g} ms long"
+    )
     if isinstance(system, HasDoubts):
         stiff = system.stiff
-        return f"the {stiff} are too stiff for the time step: {limits}; take substeps = {needed} or more, or softer {stiff}"
+        return (
+            f"the {stiff} are too stiff for the time step: {limits}; use substeps = {needed} or more, or softer {stiff}"
+        )
     rate, name = _stiffest(at.whole, system)
     softer = (
         ", or a larger friction_velocity" if isinstance(system, HasJointFriction) and system.coulomb is not None else ""
     )
     return (
         f"the time step is too long for the motion of {name}, whose rate is {rate:.3g} 1/s: {limits}; "
-        f"take substeps = {needed} or more, a shorter dt{softer}"
+        f"use substeps = {needed} or more, a shorter dt{softer}"
     )
 
 

@@ -90,9 +90,9 @@ def refuse_constraints(ocp: OCP, who: str) -> None:
     """For what cannot honor constraints: raises :class:`InvalidProblem` that names them, and who can."""
     names = list(dict.fromkeys(c.name for c in ocp.constraints()))
     if names:
-        remedy = "solve it through trajopt.solve, or take them out"
+        remedy = "solve it with trajopt.solve, or remove them"
         raise InvalidProblem(
-            [Finding(ERROR, f"{who} cannot honor the constraint {name!r}: {remedy}") for name in names]
+            [Finding(ERROR, f"{who} cannot enforce the constraint {name!r}: {remedy}") for name in names]
         )
 
 
@@ -184,7 +184,7 @@ def _time_errors(ocp: OCP) -> Iterator[str]:
             knot = int(np.argmax(wrong))
             yield f"dt is {phase.dt[knot]} at knot {first + knot}; time steps must be positive"
         elif wrong.any():
-            yield f"phase {i} takes no time; give it one knot with dt = 0"
+            yield f"phase {i} has no duration; give it one knot with dt = 0"
         first += phase.knots
 
 
@@ -199,7 +199,7 @@ def contradictions(lower: Array, upper: Array, bound: str = "bound") -> list[tup
     """Where bounds (...) are satisfied by no value, and how that is told; bound: what they are called."""
     return [
         (np.isnan(lower) | np.isnan(upper), f"a {bound} is NaN"),
-        (lower > upper, f"the lower {bound} lies above the upper one"),
+        (lower > upper, f"the lower {bound} is above the upper one"),
         ((lower == np.inf) | (upper == -np.inf), f"a {bound} excludes every value"),
     ]
 
@@ -216,7 +216,7 @@ def _contradictions(c: Constraint) -> Iterator[str]:
 
 def _state_errors(ocp: OCP, x: Array, what: str) -> Iterator[str]:
     if not np.isfinite(x).all():
-        yield f"{what} holds NaN or infinity at entry {tuple(int(i) for i in np.argwhere(~np.isfinite(x))[0])}"
+        yield f"{what} contains NaN or infinity at entry {tuple(int(i) for i in np.argwhere(~np.isfinite(x))[0])}"
     elif (error := quaternion_error(ocp.manifold, x)) > QUATERNION_TOLERANCE:
         yield f"{what} holds a quaternion whose norm differs from 1 by {error:.1e}; divide it by its norm"
 
@@ -239,7 +239,7 @@ def _guess_errors(ocp: OCP, guess: Guess | None) -> Iterator[str]:
         elif key == "xs":
             yield from _state_errors(ocp, value, "guess.xs")
         elif not np.isfinite(value).all():
-            yield f"guess.us holds NaN or infinity at knot {int(np.argwhere(~np.isfinite(value))[0][0])}"
+            yield f"guess.us contains NaN or infinity at knot {int(np.argwhere(~np.isfinite(value))[0][0])}"
 
 
 # -- warnings -----------------------------------------------------------------------------------------------------------
@@ -261,7 +261,7 @@ def _doubts(ocp: OCP, has_errors: bool) -> Iterator[str]:
     for i in outside:
         limits = f"[{ocp.model.q_lower[i]:.6g}, {ocp.model.q_upper[i]:.6g}]"
         hint = ocp.model.degrees_hint(int(i), float(q[i]))
-        yield f"x0 is outside of its limits: {ocp.model.q_names[i]} = {q[i]:.6g}{hint}, limits {limits}"
+        yield f"x0 is outside its limits: {ocp.model.q_names[i]} = {q[i]:.6g}{hint}, limits {limits}"
 
 
 def _spread_weights(ocp: OCP) -> Iterator[str]:

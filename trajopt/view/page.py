@@ -35,7 +35,7 @@ def write_page(
     Raises ModuleNotFoundError without viser, ValueError for no motion, OSError where it cannot be written.
     """
     if not motions:
-        raise ValueError("there is no motion to show")
+        raise ValueError("no motion to show")
     server = server_for(port=ANY_PORT)
     try:
         times = _frames(motions)

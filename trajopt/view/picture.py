@@ -80,7 +80,7 @@ class Studio:
         self, motions: Sequence[AnyMotion], marks: Marks | None = None, geometry: Geometry = "visual", width: int = 1050
     ) -> None:
         if not motions:
-            raise ValueError("there is no motion to show")
+            raise ValueError("no motion to show")
         self.motions, self.marks = list(motions), marks or Marks()
         looks = {m.shape_key: m.appearance(geometry) for m in motions}
         self.missing = tuple(dict.fromkeys(sentence for look in looks.values() for sentence in look.missing))

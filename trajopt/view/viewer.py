@@ -108,7 +108,7 @@ class Viewer:
         token: str | None = None,
     ) -> None:
         if not motions:
-            raise ValueError("there is no motion to show")
+            raise ValueError("no motion to show")
         self.server, self._token = server_for(host, port, token), token
         self.marks = marks or Marks()
         self.times = frames(motions)

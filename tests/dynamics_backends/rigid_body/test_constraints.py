@@ -142,7 +142,7 @@ def test_limits_of_the_model_bound_single_coordinates():
     np.testing.assert_array_equal(value(speeds, x), x[:, 6:])
     np.testing.assert_allclose(positions.lower, model.q_lower + 0.1)
     np.testing.assert_allclose(speeds.upper, 0.5 * model.velocity_limit)
-    with pytest.raises(ValueError, match="leaves no room"):
+    with pytest.raises(ValueError, match="leaves no feasible range"):
         joint_limits(model, manifold, 4.0)
     with pytest.raises(ValueError, match="no bound is finite"):
         state_bounds(manifold, -np.inf, np.inf)

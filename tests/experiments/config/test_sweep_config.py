@@ -144,7 +144,7 @@ def test_fewer_rows_than_there_are_take_none_away(config, tmp_path):
         (["--vary", "problem.dt=uniform(0.005"], "the bracket is not closed"),
         (["--vary", "problem.dt=0.1,0.2", "--vary", "problem.dt=0.3"], "--vary problem.dt is given twice"),
         (["--vary", "problem.dt"], "expected KEY=HOW"),
-        (["--scheduler", "tcp://127.0.0.1:1"], "leave one of them out"),
+        (["--scheduler", "tcp://127.0.0.1:1"], "remove one of the two options"),
         (["--set", "sweep.vary.problem.dt=uniform(1)"], "sweep.vary.problem.dt: "),
         (["--set", "sweep.m=3"], "sweep.m: unknown key"),
         (["--vary", "sweep.n=1,2"], "sweep.vary.sweep.n: varies nothing: rows are made of problem, solver and backend"),

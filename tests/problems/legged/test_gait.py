@@ -115,7 +115,7 @@ def test_mistakes_are_named():
         Settings(contact="soft", contact_parameters={"stiffnes": 1.0})
     with pytest.raises(ValueError, match="joints has 2 entries"):
         build(Settings(joints=(0.0, 1.0)), NUMPY)
-    with pytest.raises(ValueError, match="joints holds NaN or infinity at 'lf_hfe_joint'"):
+    with pytest.raises(ValueError, match="joints contains NaN or infinity at 'lf_hfe_joint'"):
         build(Settings(joints=(0.0, np.inf, *STANCE[2:])), NUMPY)
 
 

@@ -81,8 +81,8 @@ def test_more_substeps_than_a_run_of_hours_takes_are_refused():
             "x0 has shape (2,); expected (nx = 4,): for a state (q, v) append velocities, np.r_[q, np.zeros(2)]",
         ),
         ([0.1, 0.2, 0.3], "x0 has shape (3,); expected (nx = 4,)"),
-        ([90.0, 0.0, 0.0, 0.0], "x0 is outside of its limits: shoulder = 90 (degrees?), limits [-2, 2]"),
-        ([3.0, 0.0, 0.0, 0.0], "x0 is outside of its limits: shoulder = 3, limits [-2, 2]"),
+        ([90.0, 0.0, 0.0, 0.0], "x0 is outside its limits: shoulder = 90 (degrees?), limits [-2, 2]"),
+        ([3.0, 0.0, 0.0, 0.0], "x0 is outside its limits: shoulder = 3, limits [-2, 2]"),
     ],
 )
 def test_states_without_velocities_and_in_degrees_are_answered(x0, message):
@@ -113,7 +113,7 @@ def test_a_good_problem_has_no_findings():
     ("changes", "message"),
     [
         ({"x0": np.zeros(6)}, "x0 has shape"),
-        ({"x0": np.r_[0.0, 0.0, 0.0, np.nan, 0.0, 0.0, 0.0]}, "x0 holds NaN or infinity at entry (3,)"),
+        ({"x0": np.r_[0.0, 0.0, 0.0, np.nan, 0.0, 0.0, 0.0]}, "x0 contains NaN or infinity at entry (3,)"),
         ({"x0": 2.0 * REST}, "divide it by its norm"),
         ({"horizon": 0}, "at least one time step"),
         ({"dt": 0.0}, "time steps must be positive"),
@@ -179,7 +179,7 @@ def test_doubts_are_warnings_and_reach_the_solution():
     system = textbook.double_integrator()
     ocp = OCP.single_phase(_dynamics(system), [2.0, 0.0], 3, 0.1, [control_cost(1)], model=robot)
     found = _messages(ocp, severity="warning")
-    assert found == [f"x0 is outside of its limits: {robot.q_names[0]} = 2, limits [-1, 1]"]
+    assert found == [f"x0 is outside its limits: {robot.q_names[0]} = 2, limits [-1, 1]"]
     solution = solve(ocp)
     assert solution.meta["findings"] == found
     assert solution.meta["model"] == {"name": robot.name, "digest": robot.digest}
@@ -316,13 +316,13 @@ def test_import_is_light():
 
 def test_parts_in_the_wrong_place_are_told():
     limit = to.state_bounds(_dynamics().manifold, REST - 1.0, REST + 1.0)
-    with pytest.raises(TypeError, match="the running costs: 'control' stands alone; give a list"):
+    with pytest.raises(TypeError, match="the running costs: 'control' is a single object; pass a list"):
         _problem(running=control_cost(3))
     with pytest.raises(TypeError, match=r"constraints: 'state' is a cost; trajopt.bounded\(...\) makes a constraint"):
         _problem(constraints=_problem().terminal)
     with pytest.raises(TypeError, match=r"terminal: 'state bounds' is a constraint; .* trajopt.softened"):
         _problem(terminal=[limit])
-    with pytest.raises(TypeError, match=r"horizon = 5.0; expected a whole number of time steps"):
+    with pytest.raises(TypeError, match=r"horizon = 5.0; expected an integer number of time steps"):
         _problem(horizon=5.0)
     with pytest.raises(ValueError, match=r"dt has shape \(4,\); give a number, or one for each of the 5 time steps"):
         _problem(dt=[0.1] * 4)

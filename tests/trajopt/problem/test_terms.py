@@ -159,7 +159,7 @@ def test_joint_limits_push_back_outside_only():
     gradient = quadratize(term, x, np.zeros((3, 0)), 0.0).lx
     assert not gradient[1].any()
     np.testing.assert_allclose(np.abs(gradient).sum(axis=1), [2.0 * 0.05 * len(index), 0.0, 2.0 * 0.5 * len(index)])
-    with pytest.raises(ValueError, match="leaves no room"):
+    with pytest.raises(ValueError, match="leaves no feasible range"):
         joint_limit_cost(model, manifold, margin=1e3)
 
 

@@ -161,7 +161,7 @@ def test_failed_solves(every):
     assert np.isfinite(plant.given).all()
     assert abs(log.xs[-1, 0] - 1.0) < 0.05  # the first plan alone ends there
     said = {event.message for event in log.events}
-    assert any("made to fail" in message for message in said)
+    assert any("failed on purpose" in message for message in said)
     assert failed < 2 or any("us of the solution is not finite" in message for message in said)
 
 

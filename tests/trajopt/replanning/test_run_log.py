@@ -79,7 +79,7 @@ def test_statistics_of_a_run():
 
 def test_another_folder_is_no_run(tmp_path):
     (tmp_path / "run.json").write_text("{}")
-    with pytest.raises(ValueError, match="holds no replanning run"):
+    with pytest.raises(ValueError, match="contains no replanning run"):
         RunLog.load(tmp_path)
     with pytest.raises(FileNotFoundError):
         RunLog.load(tmp_path / "nowhere")
@@ -105,7 +105,7 @@ def test_a_damaged_run_is_refused(tmp_path):
     arrays.write_bytes(whole)
     for key in ("format", "tick", "meta", "events"):
         account.write_text(json.dumps({k: v for k, v in told.items() if k != key}))
-        with pytest.raises(ValueError, match="holds no replanning run, or a changed one"):
+        with pytest.raises(ValueError, match="contains no replanning run, or a modified one"):
             RunLog.load(tmp_path)
     account.write_text(json.dumps(told))
     np.testing.assert_array_equal(RunLog.load(tmp_path).xs, log.xs)

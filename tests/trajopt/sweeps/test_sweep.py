@@ -116,7 +116,7 @@ def test_a_full_disk_ends_with_the_finished_part_intact(whole, tmp_path, monkeyp
         write_whole(path, write)
 
     monkeypatch.setattr(durable, "write_whole", full)
-    with pytest.raises(OSError, match="No space left .* goes on where it was"):
+    with pytest.raises(OSError, match="No space left .* run the same study again"):
         study(tmp_path)
     monkeypatch.undo()
     left = to.Sweep(tmp_path)
@@ -306,7 +306,7 @@ def test_a_damaged_file_is_told_as_such(name, damage, whole, mine):
 def test_a_damaged_description_is_told_as_such(name, text, mine):
     (mine / FOLDER / name).write_text(text)
     for read in (lambda at: to.Sweep(at).scalars(), study):
-        with pytest.raises(ForeignDataset, match=f"{name} cannot be read .* bring it back, or choose another folder"):
+        with pytest.raises(ForeignDataset, match=f"{name} cannot be read .* restore it, or choose another folder"):
             read(mine)
 
 
@@ -314,7 +314,7 @@ def test_the_study_that_a_dataset_tells_of_is_its_own(mine):
     group = zarr.open_group(mine / FOLDER, mode="r+")
     group.attrs["study"] = {**group.attrs["study"], "seed": SEED + 1}
     for at in (to.Sweep, study):
-        with pytest.raises(ForeignDataset, match="tells of another study than the one that is there"):
+        with pytest.raises(ForeignDataset, match="belongs to another study"):
             at(mine)
 
 
@@ -485,7 +485,7 @@ def test_a_folder_without_a_study_is_no_study(tmp_path):
     with pytest.raises(FileNotFoundError, match="no study"):
         to.Sweep(tmp_path)
     zarr.create_group(tmp_path / FOLDER)
-    with pytest.raises(ForeignDataset, match="no dataset of a study"):
+    with pytest.raises(ForeignDataset, match="is not the dataset of a study"):
         to.Sweep(tmp_path)
 
 
@@ -615,5 +615,5 @@ def test_workers_of_several_threads_are_refused(tmp_path):
     with distributed.LocalCluster(**options) as cluster, distributed.Client(cluster) as client:
         with pytest.raises(ValueError, match="--nthreads 1"):
             study(tmp_path, n=1, workers=None, scheduler=client)
-        with pytest.raises(ValueError, match="leave one of them out"):
+        with pytest.raises(ValueError, match="remove one of the two options"):
             study(tmp_path, n=1, workers=2, scheduler=client)

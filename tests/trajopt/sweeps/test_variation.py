@@ -37,10 +37,10 @@ def test_texts_are_read_and_what_is_written_means_the_same(text, kind, arguments
         ("uniform(0, inf)", "finite"),
         ("log_uniform(0, 1)", "positive ends"),
         ("normal(0, -1)", "deviation of at least 0"),
-        ("integers(0.5, 3)", "whole numbers"),
+        ("integers(0.5, 3)", "expected integers"),
         ("uniform(a, b)", "numbers or lists"),
-        ("choices()", "nothing to choose from"),
-        ("", "nothing to choose from"),
+        ("choices()", "has no choices"),
+        ("", "has no choices"),
     ],
 )
 def test_what_cannot_be_drawn_is_refused(text, message):

@@ -44,7 +44,7 @@ def test_a_limit_that_was_not_asked_for_is_named_with_its_key(kind):
     assert (broken.kind, broken.knot, broken.knots, broken.enforced) == (kind, 4, 1, False)
     assert broken.excess == pytest.approx(0.25)
     assert broken.time == pytest.approx(ocp.times[4])
-    assert f"{key} = true would keep it" in broken.sentence() and "iiwa_joint" in broken.sentence()
+    assert f"{key} = true enforces it" in broken.sentence() and "iiwa_joint" in broken.sentence()
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -52,14 +52,14 @@ def test_an_enforced_limit_is_told_once_and_as_such(kind):
     ocp = problem(**{KINDS[kind][0]: True})
     (broken,) = to.broken_limits(ocp, *trajectory(ocp, kind, 0.25))
     assert broken.enforced and broken.excess == pytest.approx(0.25)
-    assert "though enforced" in broken.sentence() and "would keep it" not in broken.sentence()
+    assert "although it is enforced" in broken.sentence() and "enforces it" not in broken.sentence()
 
 
 def test_no_setting_is_named_that_the_problem_lacks():
     ocp = problem()
     (broken,) = to.broken_limits(ocp, *trajectory(ocp, "position", 0.25))
     assert "position_limits" in broken.sentence(["dt", "position_limits"])
-    assert "would keep it" not in broken.sentence(["dt", "torque_limits"])
+    assert "enforces it" not in broken.sentence(["dt", "torque_limits"])
 
 
 def test_nothing_is_told_of_limits_that_are_kept_or_of_numbers_that_are_none():
@@ -84,7 +84,7 @@ def test_constraints_on_the_way_are_looked_at_at_the_end_too():
     ocp = to.OCP.single_phase(step, xs[0], 2, 0.1, [to.control_cost(1)], constraints=[wall])
     (told,) = to.broken_limits(ocp, xs, us)
     assert (told.knot, told.excess, told.enforced, told.end) == (2, pytest.approx(0.2), False, True)
-    assert "terminal_constraints hold it at the end too" in told.sentence()
+    assert "add it to terminal_constraints too" in told.sentence()
     both = to.OCP.single_phase(step, xs[0], 2, 0.1, constraints=[wall], terminal_constraints=[wall])
     (told,) = to.broken_limits(both, xs, us)
     assert told.enforced and not told.end and told.knot == 2

@@ -153,7 +153,7 @@ def test_a_film_moves(arm, tmp_path):
         first = film.convert("RGB")
         film.seek(25)
         assert ImageChops.difference(first, film.convert("RGB")).getbbox() is not None
-    with pytest.raises(ValueError, match="the name of a film ends in"):
+    with pytest.raises(ValueError, match="is not a video file: the name must end in"):
         write_film(tmp_path / "swing.avi", [swing(arm)])
 
 

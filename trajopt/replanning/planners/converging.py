@@ -87,7 +87,7 @@ class Failing:
         if self._count % self.every:
             return self.planner.respond(x0)
         if self._count // self.every % 2:
-            raise RuntimeError("the solver was made to fail")
+            raise RuntimeError("the solver failed on purpose (fail_every)")
         solution = self.planner.respond(x0)
         return replace(solution, us=np.full_like(solution.us, np.nan))
 

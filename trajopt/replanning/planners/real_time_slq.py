@@ -194,7 +194,7 @@ def _finite_bounds(ocp: OCP, us: Array) -> Bounds | None:
 
 def _verdict(policy: Policy, xs: Array, us: Array) -> Status:
     if policy.failed_at is not None:
-        advice = "Raise the regularization, or the weights of the controls."
+        advice = "Increase the regularization, or the control weights."
         message = "Quu is not positive definite."
         return Status(StatusCode.NOT_POSITIVE_DEFINITE, message, policy.failed_at, advice=advice)
     if not (np.isfinite(xs).all() and np.isfinite(us).all()):

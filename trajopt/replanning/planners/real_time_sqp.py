@@ -66,7 +66,7 @@ def _verdict(status: QPStatus) -> Status:
     if status is QPStatus.SOLVED:
         return Status(StatusCode.MAX_ITERATIONS, "One real-time iteration.")
     advice = "Relax the constraints by a penalized slack, or try another qp_solver."
-    return Status(StatusCode.INFEASIBLE, f"The QP of the step ended as {status}.", advice=advice)
+    return Status(StatusCode.INFEASIBLE, f"The QP of the step ended with status {status}.", advice=advice)
 
 
 def _record(cost: float, violation: float, size: float, options: SQPOptions) -> IterationRecord:
