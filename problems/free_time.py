@@ -31,10 +31,10 @@ class TimeSettings(Checked):
     def checks(self) -> Checks:
         free = self.time == "free"
         return {
-            "durations": (free or self.durations is None, 'time = "free" beside it'),
+            "durations": (free or self.durations is None, 'time = "free" to be set too'),
             "time_weight": not_negative(self.time_weight)
             if free
-            else (self.time_weight == 1.0, 'time = "free" beside it'),
+            else (self.time_weight == 1.0, 'time = "free" to be set too'),
         }
 
 
@@ -52,11 +52,11 @@ def freed(task: Task, settings: TimeSettings) -> Task:
     if task.clock is not no_clock and settings.durations is None:  # free as it is
         if settings.time_weight == TimeSettings.time_weight:
             return task
-        own = f"take problem.{task.time_key}" if task.time_key else "take those"
-        raise ValueError(f"problem.time_weight: this problem has settings of its own for its times; {own}")
+        own = f"use problem.{task.time_key}" if task.time_key else "use those"
+        raise ValueError(f"problem.time_weight: this problem has its own keys for durations; {own}")
     if task.clock is not no_clock or task.refined is not None or task.following is not None:
         raise ValueError(
-            "problem.time: this problem has settings of its own for its times; take those, and no durations"
+            "problem.time: this problem has its own keys for durations; use those, and remove problem.durations"
         )
     try:
         free = free_time(task.ocp, settings.durations, settings.time_weight)
@@ -95,7 +95,7 @@ def _held(T: float, shortest: float, longest: float) -> str:
         return ""
     limits = {"shortest": shortest, "longest": longest}
     return "".join(
-        f"; the {name} that problem.durations allows"
+        f"; the {name} duration allowed by problem.durations"
         for name, limit in limits.items()
         if abs(T - limit) <= AT_LIMIT * limit
     )

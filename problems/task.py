@@ -334,7 +334,7 @@ def load_floating_base(robot: str, package_dirs: tuple[str, ...] = ()) -> Model:
     model = _loaded(robot, base="floating", package_dirs=package_dirs)
     if model.gravity.any():
         return model
-    told = f"{model.name} has no gravity in its file, and what stands needs a weight: {-STANDARD_GRAVITY[2]:g} m/s^2 are taken"
+    told = f"{model.name} has no gravity in its file, but a legged robot needs it: using {-STANDARD_GRAVITY[2]:g} m/s^2"
     warnings.warn(told, MJCFWarning, stacklevel=2)
     return model.replace(gravity=STANDARD_GRAVITY, notes=(told, *model.notes))
 

@@ -77,7 +77,7 @@ def _posture(model: Model, name: str, key: str) -> Array:
     try:
         return named_posture(model, name)
     except FileNotFoundError as error:
-        raise ValueError(f"{key} = {name!r} is no configuration but 'zero', and {error}") from error
+        raise ValueError(f"{key} = {name!r} is neither 'zero' nor the name of a posture: {error}") from error
 
 
 def _by_name(model: Model, values: Mapping[str, float]) -> Array:

@@ -159,13 +159,17 @@ class Settings(Sampling):
         if self.goal_position is not None and not np.isfinite(self.goal_position).all():
             wild["goal_position"] = (False, "finite numbers")
         return super().checks() | {
-            "goal_q": (one_goal, "either goal_q or goal_position, not both and not neither"),
+            "goal_q": (one_goal, "exactly one of goal_q and goal_position"),
             "goal_position": (
                 not by_frame or self.frame is not None,
-                "the key frame beside it, the link or joint that shall be there",
+                "the key frame too: the link or joint that moves to the goal",
+            ),
+            "goal_rotation": (self.goal_rotation is None or by_frame, "goal_position to be set too"),
+            "guess": (
+                by_joints or self.guess not in ("interpolated", "around"),
+                "goal_q to be set too, or another guess",
             ),
             "goal_rotation": orientation_check(self.goal_rotation, by_frame),
-            "guess": (by_joints or self.guess not in ("interpolated", "around"), "goal_q beside it, or another guess"),
             "joint_limit_margin": not_negative(self.joint_limit_margin),
             "friction_velocity": (
                 self.friction_velocity is None or 0 < self.friction_velocity < np.inf,
@@ -173,7 +177,7 @@ class Settings(Sampling):
             ),
             "friction": (
                 self.friction is None or self.friction_velocity is not None,
-                "friction_velocity beside it, the velocity over which it is smoothed",
+                "friction_velocity, its smoothing velocity, to be set too",
             ),
             **wild,
         }
@@ -224,7 +228,7 @@ def build(settings: Settings, backend: BackendFactory) -> Task:
     if arm.x_goal is not None:
         doubts = tuple(_inside_at_goal(arm, s, arm.x_goal[: model.nq]))
     known = at_goal.solutions[0] if at_goal is not None and at_goal.reached else None
-    smoothed = "; friction_velocity, over which it is smoothed, takes it up"
+    smoothed = "; set friction_velocity, its smoothing velocity, to include it"
     friction = friction_left_out(model, smoothed) if s.friction_velocity is None else ()
     account = Account(
         arm,
@@ -420,7 +424,7 @@ def _inside_at_goal(arm: Arm, s: Settings, q: Array) -> Iterator[str]:
     for name, o in s.obstacles.items():
         depth = o.radius - float(np.linalg.norm(places(arm.model, q[None], _points(arm, o)) - o.center, axis=2).min())
         if depth > 0.0:
-            yield f"at goal_q the arm is {1e3 * depth:.3g} mm inside of the {name}: choose another goal, or move the obstacle"
+            yield f"at goal_q the arm is {1e3 * depth:.3g} mm inside the {name}: choose another goal, or move the obstacle"
 
 
 def _nearness(arm: Arm, s: Settings, xs: Array) -> Nearness:

@@ -141,11 +141,11 @@ def reach_doubts(arm: Arm, position: Point, rotation: Array | None, reached: Rea
         return tuple(reach_warnings(arm.model, goal, np.asarray(arm.q0), reached))
     doubts = []
     if not reached.clear:
-        doubts.append(f"every configuration found with {arm.frame} at the goal touches an obstacle")
+        doubts.append(f"all configurations found with {arm.frame} at the goal collide with an obstacle")
     if reached.dexterity < SINGULAR:
         doubts.append(
-            f"at the goal the arm is close to a singularity (least over largest singular value {reached.dexterity:.1g}): "
-            "expect large joint motions there"
+            f"the arm is close to a singularity at the goal (smallest over largest singular value {reached.dexterity:.1g}): "
+            "expect large joint motions"
         )
     return tuple(doubts)
 
@@ -161,6 +161,6 @@ def reach_notes(arm: Arm, reached: Reached | None) -> tuple[str, ...]:
         return ()
     (solutions,) = reached.solutions
     return (
-        f"goal within reach of {arm.frame}: {len(solutions)} configurations found, manipulability {reached.manipulability:.3g}, "
-        f"dexterity {reached.dexterity:.2g} at the nearest",
+        f"goal within reach of {arm.frame}: {len(solutions)} configurations found; nearest one: manipulability "
+        f"{reached.manipulability:.3g}, dexterity {reached.dexterity:.2g}",
     )

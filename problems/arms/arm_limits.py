@@ -47,10 +47,13 @@ def require_goal_within_limits(arm: Arm, margin: float) -> None:
     beyond = np.flatnonzero((q < lower) | (q > upper))
     if len(beyond):
         i = int(beyond[0])
-        limit, narrowed = lower[i] if q[i] < lower[i] else upper[i], f", narrowed by {margin:g}" if margin else ""
+        limit, narrowed = (
+            lower[i] if q[i] < lower[i] else upper[i],
+            f", reduced by the margin {margin:g}" if margin else "",
+        )
         raise ValueError(
             f"goal_q of {model.q_names[i]!r} is {q[i]:.6g}{model.degrees_hint(i, float(q[i]))}, beyond its limit "
-            f"{limit:.6g}{narrowed}, which position_limits = true holds: choose a goal within it, or leave position_limits out"
+            f"{limit:.6g}{narrowed}, which position_limits = true enforces: choose a goal within the limit, or remove position_limits"
         )
 
 
@@ -109,8 +112,8 @@ def placeholders(model: Model) -> tuple[str, ...]:
         return ()
     names = ", ".join(model.dof_names[i] for i in found)
     return (
-        f"the effort limits of {names} ({limit[found].min():g} N m and more) look like placeholders: its weight at its full length "
-        f"needs {weight * length:.2g} N m; that torques keep to them says little",
+        f"the effort limits of {names} ({limit[found].min():g} N m and more) look like placeholders: holding the stretched arm "
+        f"needs {weight * length:.2g} N m; respecting these limits says little",
     )
 
 
@@ -138,15 +141,15 @@ def _too_weak(model: Model, name: str, qs: Array, limits: Array) -> str:
         return ""
     unit = "N m" if model.dof_units[i] == "rad" else "N"
     return (
-        f"{model.dof_names[i]} is too weak to hold the arm at rest at its {name}: that takes {held[best, i]:.3g} {unit}, and its "
-        f"limit is {limits[i]:.3g} {unit}; take another {name}, or a larger effort in the robot's file"
+        f"{model.dof_names[i]} is too weak to hold the arm at rest at its {name}: this needs {held[best, i]:.3g} {unit}, and its "
+        f"limit is {limits[i]:.3g} {unit}; choose another {name}, or increase the effort limit in the robot file"
     )
 
 
 def friction_left_out(model: Model, remedy: str) -> tuple[str, ...]:
     """A sentence about dry friction that the robot's file gives its joints, and that the problem does without."""
     names = [name for name, friction in zip(model.dof_names, model.friction, strict=True) if friction]
-    return (f"the dry friction of {', '.join(names)} is left out{remedy}",) if names else ()
+    return (f"dry friction is ignored for {', '.join(names)}{remedy}",) if names else ()
 
 
 def unlimited(model: Model) -> tuple[str, ...]:

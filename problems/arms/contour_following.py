@@ -157,7 +157,7 @@ class _Contour:
         if s.torque_limits and not np.isfinite(model.effort_limit).all():
             name = model.dof_names[int(np.argmax(~np.isfinite(model.effort_limit)))]
             raise ValueError(
-                f"torque_limits needs effort limits, but {model.name} has none for {name!r}; set it to false"
+                f"torque_limits needs effort limits, but {model.name} has none for {name!r}; set torque_limits = false"
             )
 
     # -- cost -------------------------------------------------------------------------------------------------

@@ -21,7 +21,10 @@ from problems.arms.obstacle import Point
 from trajopt.guesses.inverse_kinematics import Reached
 from trajopt.problem.goals import FAR, NEAR, NEAR_ANGLE
 
-OTHER_WAYS = "look for another optimum by --starts 6, raise weights.terminal_goal, or ask for the goal by terminal = 'constraint'"
+OTHER_WAYS = (
+    "search for another optimum with --starts 6, increase weights.terminal_goal, or make the goal a constraint with "
+    "terminal = 'constraint'"
+)
 
 
 @dataclass(frozen=True)
@@ -54,7 +57,7 @@ class Account:
         distance, angle = self._frame_errors(x)
         sentences = [f"{self.arm.frame} ends {1e3 * distance:.3g} mm from its goal", speed]
         if self.rotation is not None:
-            sentences.append(f"{self.arm.frame} ends {angle:.2g} rad from its orientation")
+            sentences.append(f"{self.arm.frame} ends {angle:.2g} rad from its goal orientation")
         return sentences
 
     def missed(self, xs: Array) -> list[str]:
@@ -87,14 +90,12 @@ class Account:
         return f"{within}: {self._remedy(xs)}"
 
     def _remedy(self, xs: Array) -> str:
-        more = "give it more time"
+        more = "allow more time"
         if self.lasts is None or xs.shape[1] != self.arm.manifold.nx:
             return OTHER_WAYS
         least = self._least_duration() if self.limited else 0.0
         if least > self.lasts:
-            return (
-                f"at its velocity limits the way takes {least:.2g} s, and the motion lasts {self.lasts:.3g} s: {more}"
-            )
+            return f"the motion lasts {self.lasts:.3g} s, but at the velocity limits it needs {least:.2g} s: {more}"
         return f"{more}, {OTHER_WAYS}"
 
     def _least_duration(self) -> float:

@@ -301,6 +301,6 @@ def _outcome(model: Model, s: Settings, x: Array) -> list[str]:
     away = float(np.hypot(hands[0] - s.place[0], hands[2] - s.place[1]))
     return [
         f"bending takes {x[-2]:.3f} s, lifting {s.load:g} kg {x[-1]:.3f} s",
-        f"the hands end {100 * away:.2g} cm from where they should",
+        f"the hands end {100 * away:.2g} cm from their target",
         f"largest final joint rate {np.abs(x[model.nq : 2 * model.nv]).max():.2g} rad/s",
     ]

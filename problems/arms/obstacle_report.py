@@ -48,11 +48,11 @@ def nearness(
     sentences, warnings, unknown = [], [], ""
     for name, o in obstacles.items():
         axes = float(np.linalg.norm(places(model, qs, points[name]) - o.center, axis=2).min()) - o.radius
-        sentence = f"{name}: points of the links' axes stay {_away(axes)} at the knots"
+        sentence = f"{name}: smallest distance at the knots: link axes {_away(axes)}"
         try:
             nearest = links_from(model, _alone(o), qs)
         except (ValueError, ModuleNotFoundError) as error:
-            unknown = f"the thickness of the links is not looked at: {error}"
+            unknown = f"the thickness of the links is not checked: {error}"
         else:
             sentence += f", {nearest.what} {_away(nearest.distance)} ({nearest.link})"
             bodies = {point.body for point in points[name]}
@@ -65,17 +65,20 @@ def nearness(
 def nearness_of_bodies(model: Model, scene: Scene, weight: float, qs: Array) -> Nearness:
     """What is to be told of the bodies around an arm at configurations qs (M, nq). weight: of what keeps the links away."""
     nearest = links_from(model, scene, qs)
-    told = f"surroundings: at the knots {nearest.what} {_away(nearest.distance)} ({nearest.link} and {nearest.body})"
+    pair = f"{nearest.link} and {nearest.body}"
+    told = f"surroundings: smallest distance at the knots: {nearest.what} {_away(nearest.distance)} ({pair})"
     if nearest.distance >= 0.0:
         return Nearness((told,))
     remedy = (
-        "the distances cannot be kept from this start to this goal"
+        "the distances cannot be kept between this start and this goal"
         if np.isinf(weight)
-        else f"staying away has a price, surroundings.weight = {weight:g}, which is paid here: raise it, or make the "
-        "distances constraints by weight = inf"
+        else f"surroundings.weight = {weight:g} is too small to keep the distance: increase it, or make the "
+        "distances constraints with weight = inf"
     )
-    deep = f"{nearest.link} is {-1e3 * nearest.distance:.3g} mm inside of {nearest.body} at knot {nearest.knot} ({nearest.what})"
-    return Nearness((told,), (f"{deep}: {remedy}; or take the problem arm_in_scene, which keeps the shapes out",))
+    deep = f"{nearest.link} is {-1e3 * nearest.distance:.3g} mm inside {nearest.body} at knot {nearest.knot} ({nearest.what})"
+    return Nearness(
+        (told,), (f"{deep}: {remedy}; or use the problem arm_in_scene, which avoids collisions of the shapes",)
+    )
 
 
 def links_from(model: Model, scene: Scene, qs: Array, exact: bool | None = None) -> Nearest:
@@ -114,11 +117,11 @@ def _inside(name: str, o: Obstacle, nearest: Nearest, has_points: bool) -> str:
     distance, link, _, knot, what = nearest
     enough = o.margin + ceil(-1e3 * distance - ROUNDING) / 1e3
     remedy = (
-        f"raise margin in its table from {o.margin:g} to {enough:g} or more and look again"
+        f"increase margin in its table from {o.margin:g} to at least {enough:g} and solve again"
         if has_points
-        else f'{link} has none, since they end before it: let them reach it by frame = "{link}" in its table'
+        else f'{link} has no such points: set frame = "{link}" in the table of the obstacle'
     )
     return (
-        f"{link} is {-1e3 * distance:.3g} mm inside of the {name} at knot {knot} ({what}): points of the links' axes alone are "
-        f"kept out; {remedy}, or take the problem arm_in_scene, which keeps the shapes out"
+        f"{link} is {-1e3 * distance:.3g} mm inside the {name} at knot {knot} ({what}): only points on the link axes are "
+        f"constrained; {remedy}, or use the problem arm_in_scene, which avoids collisions of the shapes"
     )

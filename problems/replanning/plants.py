@@ -84,7 +84,7 @@ def _robot(
     if s.kind == "mujoco":
         if not isinstance(system, (FreeBody, SoftContact, SteppedContact)):
             raise ValueError(
-                "the plant 'mujoco' knows free bodies and points that touch the ground; take replan.plant.kind = 'own'"
+                "the plant 'mujoco' supports free bodies and points that touch the ground; use replan.plant.kind = 'own'"
             )
         from trajopt.replanning.plants.mujoco_ground import MujocoGround
         from trajopt.replanning.plants.mujoco_plant import MujocoPlant

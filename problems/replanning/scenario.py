@@ -32,7 +32,7 @@ MOST_TICKS = 10_000_000
 
 
 def _windows(value: tuple[Window, ...]) -> tuple[bool, str]:
-    return all(start < end for start, end in value), "pairs [from, to] of rising times [s]"
+    return all(start < end for start, end in value), "pairs [from, to] of increasing times [s]"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,7 +83,7 @@ class PlantSettings(Checked):
             ),
             "pushes": (
                 all(len(p) == width and p[1] > 0 for p in self.pushes),
-                "rows (from, duration above 0, a force for each of push_joints)",
+                "rows (start, duration above 0, a force for each of push_joints)",
             ),
         }
 
@@ -154,7 +154,7 @@ class MotionSettings(Checked):
         n = len(self.center)
         vectors = ("amplitude", "frequency", "phase")
         return {
-            **{key: (len(getattr(self, key)) == n, "as many numbers as center has") for key in vectors},
+            **{key: (len(getattr(self, key)) == n, "as many numbers as center") for key in vectors},
             "jumps": (
                 all(len(jump) == n + 1 for jump in self.jumps),
                 "rows (time, change of each coordinate of center)",
@@ -162,7 +162,7 @@ class MotionSettings(Checked):
             **{key: not_negative(getattr(self, key)) for key in ("period", "delay", "noise", "smoothing")},
             "wander": (
                 len(self.wander) in (0, n) and all(size > 0 for size in self.wander),
-                "as many positive numbers as center has, or none",
+                "as many positive numbers as center, or none",
             ),
             "wander_speed": (
                 0 < self.wander_speed <= QUICKEST * max(self.wander, default=np.inf),

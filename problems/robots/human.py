@@ -63,7 +63,7 @@ def sagittal_human(load: float = 0.0, ground_wrench: bool = False) -> Model:
     Raises ValueError for a negative load.
     """
     if not load >= 0:
-        raise ValueError(f"load = {load}; it must be at least zero")
+        raise ValueError(f"load = {load}; expected a number of at least 0")
     builder = ModelBuilder("sagittal_human")
     foot = {"mass": FOOT_MASS, "com": FOOT_COM, "inertia": np.eye(3) * FOOT_MASS * 0.0267**2}
     if ground_wrench:

@@ -50,7 +50,7 @@ def multi_pendulum(bodies: int = 10, branches: int = 1, spacing: float = 0.0) ->
     Raises ValueError for numbers that make no pendulum.
     """
     if not 1 <= branches <= bodies:
-        raise ValueError(f"branches = {branches} of {bodies} bodies; give at least one body for each branch")
+        raise ValueError(f"branches = {branches} with {bodies} bodies; expected at least one body per branch")
     builder = ModelBuilder("multi_pendulum")
     for branch, chain in enumerate(np.array_split(np.arange(bodies), branches)):
         parent, place = None, (spacing * (branch - 0.5 * (branches - 1)), 1.0, 0.0)

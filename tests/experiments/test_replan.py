@@ -354,7 +354,7 @@ def test_constraints_that_the_planner_passes_over_are_named_before_the_first_pla
         ("mode", "fast", "replan.mode: expected 'real_time' or 'converge'"),
         ("plant", {"pushes": [[1.0, 2.0, 3.0]]}, "replan.plant.pushes: expected rows"),
         ("sensor", {"dropped": [[2.0, 1.0]]}, "replan.sensor.dropped: expected pairs"),
-        ("goal", {"amplitude": [1.0]}, "replan.goal.amplitude: expected as many numbers as center has"),
+        ("goal", {"amplitude": [1.0]}, "replan.goal.amplitude: expected as many numbers as center"),
         ("faults", {"slow_factor": 0.5}, "replan.faults.slow_factor: expected a number of at least 1"),
         ("duration", float("inf"), "replan.duration: expected at least one tick and at most 10000000 ticks"),
         ("duration", 1e12, "replan.duration: expected at least one tick and at most 10000000 ticks"),

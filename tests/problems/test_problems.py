@@ -163,8 +163,8 @@ def test_optional_running_terms():
             "goal_q of 'iiwa_joint_1' is 9, beyond its limit 2.96",
         ),
         ({"horizon": 20, "dt": float("nan")}, SettingsError, "dt: expected "),
-        ({"goal_position": None}, SettingsError, "either goal_q or goal_position"),
-        ({"frame": None}, SettingsError, "the key frame beside it"),
+        ({"goal_position": None}, SettingsError, "exactly one of goal_q and goal_position"),
+        ({"frame": None}, SettingsError, "the key frame too"),
         ({"robot": "cart_pole", "frame": "tip", "torque_limits": True}, ValueError, "no.* for 'slider'"),
     ],
 )

@@ -82,5 +82,5 @@ def test_what_the_keys_cannot_be_is_told():
         ValueError, match=r"problem.time: durations = \[2.0, 1.0\]; expected a shortest and a longest one"
     ):
         build_task(config(durations=[2.0, 1.0]))
-    with pytest.raises(ValueError, match="settings of its own for its times"):
+    with pytest.raises(ValueError, match="its own keys for durations"):
         build_task(read_config({"problem": {"name": "lifting", "time": "free", "durations": [0.5, 1.0]}}))

@@ -116,11 +116,11 @@ def reach_warnings(model: Any, goal: FrameGoal, q0: Array, found: Reached | None
         over = np.maximum(model.q_lower - free.q, free.q - model.q_upper)
         joint = model.q_names[int(np.argmax(over))]
         yield (
-            f"within its joint limits {goal.frame} comes no nearer to the goal than {far}; it would with {joint} "
+            f"the goal is {far} out of reach of {goal.frame} within the joint limits; it is reachable with {joint} "
             f"{over.max():.2g} beyond its limit"
         )
     elif goal.rotation is not None and _configurations(model, goal._replace(rotation=None), q0).reached:
-        yield f"{goal.frame} reaches the goal's position, but not its orientation there: off by {far}"
+        yield f"{goal.frame} reaches the goal position, but not its orientation: off by {far}"
     else:
         unit = " (millimeters?)" if np.abs(goal.position).max() > MILLIMETERS else ""
         yield f"the goal is {far} beyond the reach of {goal.frame}{unit}"

@@ -65,7 +65,7 @@ class Weights(Checked):
         return {key: not_negative(value) for key, value in vars(self).items()} | {
             "acceleration": (
                 self.time + self.energy + self.acceleration > 0,
-                "a weight above 0, of time or energy at least",
+                "a positive weight of time, energy or acceleration",
             ),
         }
 
@@ -138,20 +138,20 @@ class Settings(Checked):
         by_joints, by_frame = self.goal_q is not None, self.goal_position is not None
         low, high = self.duration
         return {
-            "goal_q": (by_joints != by_frame, "either goal_q or goal_position, not both and not neither"),
+            "goal_q": (by_joints != by_frame, "exactly one of goal_q and goal_position"),
             "goal_position": (
                 not by_frame or self.frame is not None,
-                "the key frame beside it, the link or joint that shall be there",
+                "the key frame too: the link or joint that moves to the goal",
             ),
             "goal_rotation": orientation_check(self.goal_rotation, by_frame),
-            "free_axis": (self.free_axis is None or self.goal_rotation is not None, "goal_rotation beside it"),
+            "free_axis": (self.free_axis is None or self.goal_rotation is not None, "goal_rotation to be set too"),
             "margin": not_negative(self.margin),
             "knots": (2 <= self.knots <= 1000, "from 2 to 1000"),
             "checks_per_step": (1 <= self.checks_per_step <= 8, "from 1 to 8"),
             "duration": (0 < low < high < np.inf, "a shortest and a longest duration above 0"),
             "acceleration_scale": (self.acceleration_scale > 0, "a positive acceleration"),
-            "velocity_scale": (self.velocity_scale > 0, "a positive share"),
-            "torque_scale": (self.torque_scale > 0, "a positive share"),
+            "velocity_scale": (self.velocity_scale > 0, "a positive fraction"),
+            "torque_scale": (self.torque_scale > 0, "a positive fraction"),
             "torque_rate_limits": (
                 self.torque_rate_limits is None or bool((np.asarray(self.torque_rate_limits) > 0).all()),
                 "positive rates [N m/s, N/s]",
@@ -223,7 +223,7 @@ def task_in_scene(
     doubts = (
         ()
         if exact
-        else ("the package coal is not installed: the motion is checked with capsules, not with the true shapes",)
+        else ("the package coal is not installed: collisions are checked with capsules instead of the true shapes",)
     )
     return Task(
         ocp,
@@ -239,8 +239,8 @@ def task_in_scene(
         ),
         notes=(
             f"goal: {arm.frame} at {_place(goal_point)}",
-            f"pairs of the robot's own that are left out: {own.left_out}",
-            *friction_left_out(model, " of the torques"),
+            f"ignored self-collision pairs: {own.left_out}",
+            *friction_left_out(model, " in the torques"),
         ),
         outcome=partial(_outcome, arm),
         clock=partial(_clock, motion.grid),
@@ -328,12 +328,12 @@ def _require_free(q: Array, what: str, motion: MotionInScene, check: MeshCheck |
     if check is None:
         raise ValueError(
             f"at {what} capsules that cover the links are {-1e3 * gap:.3g} mm deep in a body: install coal (pip install "
-            "'urdf-trajopt[scene]') to hold the true shapes against each other, or lower cover_tolerance"
+            "'urdf-trajopt[scene]') to check the true shapes, or reduce cover_tolerance"
         )
     found = check.nearest(q)
     if found.distance <= 0.0:
         raise ValueError(
-            f"{what} is in collision: {found.link} and {found.body}, {-1e3 * found.distance:.3g} mm deep; move it, or the body"
+            f"{what} is in collision: {found.link} and {found.body}, {-1e3 * found.distance:.3g} mm deep; move it or the body"
         )
 
 
@@ -357,12 +357,12 @@ def _goal_configuration(s: Settings, arm: Arm, pairs: CollisionPairs, check: Mes
     if not found.reached:
         doubts = order_doubts(arm, s.goal_rotation, lambda R: bool(found_with(R).reached), missed=True)
         raise ValueError(
-            f"{arm.frame} does not reach the goal: the nearest it came is {1e3 * float(found.position_error):.3g} mm and "
-            f"{float(found.rotation_error):.3g} rad away{''.join(f'; {doubt}' for doubt in doubts)}"
+            f"{arm.frame} does not reach the goal: smallest error {1e3 * float(found.position_error):.3g} mm and "
+            f"{float(found.rotation_error):.3g} rad{''.join(f'; {doubt}' for doubt in doubts)}"
         )
     if not found.clear:
         raise ValueError(
-            f"every configuration found with {arm.frame} at the goal touches something{_at_nearest(check, found.q)}: move the goal"
+            f"all configurations found with {arm.frame} at the goal collide{_at_nearest(check, found.q)}: move the goal"
         )
     return np.asarray(found.q)
 
@@ -373,7 +373,7 @@ def _at_nearest(check: MeshCheck | None, q: Array) -> str:
         return ""
     found = check.nearest(q)
     how = f"{-1e3 * found.distance:.3g} mm deep" if found.distance <= 0.0 else f"{1e3 * found.distance:.3g} mm apart"
-    return f", at the nearest one {found.link} and {found.body}, {how}"
+    return f"; the best one: {found.link} and {found.body}, {how}"
 
 
 def _goal_constraints(s: Settings, arm: Arm, motion: MotionInScene) -> list[Constraint]:

@@ -104,7 +104,7 @@ class Refinement:
         free = least.distance >= KEPT * motion.margin
         self.improving += self.best is not None
         self.failed += not converged
-        report = f"least distance {least}" if free else f"the motion comes too close: {least}"
+        report = f"smallest distance {least}" if free else f"the motion is too close: {least}"
         slow = self.timed and self.rounds < ROUNDS and times[-1] > SLOW * self.base.xs[-1, -1]
         converged = converged and not slow
         strong = converged and free and self._too_strong(solution)
@@ -122,7 +122,7 @@ class Refinement:
                 self.sharp = True
             self.base = plan if gain > 1.0 else self.base
         if self.rounds >= ROUNDS or self.improving >= self._improvements(solution) or self.failed >= FAILED:
-            return Refined(False, report) if self.best is None else self._ended("a faster motion was still in reach")
+            return Refined(False, report) if self.best is None else self._ended("a faster motion may exist")
         if strong:
             return self._again(report, plan, solution)
         if converged and free:
@@ -183,7 +183,7 @@ class Refinement:
             self._pass_planned_way()
         T = float(self.best.xs[-1, -1])
         if self.known * SHORTEST < T:
-            more = (*more, f"its guess, timed by limits of velocity and acceleration alone, takes {self.known:.3f} s")
+            more = (*more, f"its guess, timed by velocity and acceleration limits only, takes {self.known:.3f} s")
         if self.timing is not None:
             more = (*more, self.timing.compared(T))
         return Refined(True, "; ".join((self.told, *more)), solution=self.best)
@@ -196,7 +196,7 @@ class Refinement:
         plan = self._slowed(plan_timed(self.timing.planned, motion.limits, motion.shares))
         if plan is None or plan.xs[-1, -1] >= best.xs[-1, -1]:
             return
-        status = replace(best.status, message="The planner's way, timed by TOPP-RA: within its limits, not an optimum.")
+        status = replace(best.status, message="Path of the planner timed by TOPP-RA: feasible, but not optimal.")
         gains = tracking_gains(self.latest, plan.xs, plan.us)
         found = replace(self._with_plan(best, plan), status=status, K=gains, k=np.zeros_like(best.k), multipliers={})
         qs, _, _, times = motion_at(found, motion.model.nv, RATE)
@@ -204,7 +204,7 @@ class Refinement:
         if least.distance >= KEPT * motion.margin:
             self.best, self.told = (
                 found,
-                f"least distance {least}; this is the planner's way, no shorter motion was found",
+                f"smallest distance {least}; this is the path of the planner, no shorter motion was found",
             )
 
     def _slowed(self, plan: to.Guess) -> to.Guess | None:

@@ -39,8 +39,8 @@ class Carried(SceneBody):
         return {
             **super().checks(),
             "mass": not_negative(self.mass),
-            "type": (self.type != "half_space", "a body that has an end"),
-            "times": (self.times is None, "none: it moves with the robot"),
+            "type": (self.type != "half_space", "a bounded shape"),
+            "times": (self.times is None, "no times: it moves with the robot"),
         }
 
 
@@ -91,7 +91,7 @@ def scene_robot(
     shapes = (*shapes, *(body for thing in carried for body in _shapes_of(thing)))
     model = loaded(model, carried)
     cover = _covered(model, shapes, tolerance, most, carried, capsules)
-    own = OwnPairs((), "self-collision is not looked at")
+    own = OwnPairs((), "all (self_collision = false)")
     if self_collision:
         own = (
             _own_pairs(cover)
@@ -122,10 +122,10 @@ def robot_shapes(model: Model, missing: str = "error") -> tuple[tuple[PlacedShap
     if found.missing:  # maybe no longer
         found = link_shapes(model.source, "collision", package_dirs=model.package_dirs)
     if found.missing and missing == "error":
-        raise ValueError(f"{'; '.join(found.missing)}; missing_meshes = 'leave_out' goes on without")
+        raise ValueError(f"{'; '.join(found.missing)}; set missing_meshes = 'leave_out' to ignore them")
     if not found.placed:
-        raise ValueError(f"{model.name} has no collision shapes: nothing is known of what it may touch")
-    return found.placed, tuple(f"left out: {sentence}" for sentence in found.missing)
+        raise ValueError(f"{model.name} has no collision shapes: collisions cannot be checked")
+    return found.placed, tuple(f"ignored: {sentence}" for sentence in found.missing)
 
 
 MOST = 16

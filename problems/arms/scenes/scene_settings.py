@@ -60,7 +60,7 @@ class SceneBody(Checked):
 
     def checks(self) -> Checks:
         needed = {
-            key: (getattr(self, key) is not None, f"a value: the type {self.type} needs it")
+            key: (getattr(self, key) is not None, f"a value, required by the type {self.type}")
             for key in NEEDED[self.type]
         }
         positive = {
@@ -70,8 +70,8 @@ class SceneBody(Checked):
         return {
             **positive,
             "length": (self.length is None or self.length >= 0, "a length [m]"),
-            "quaternion": (self.quaternion is None or self.rotation is None, "no rotation beside it"),
-            "offsets": ((self.times is None) == (self.offsets is None), "times beside it, one for each"),
+            "quaternion": (self.quaternion is None or self.rotation is None, "no rotation: set only one of both"),
+            "offsets": ((self.times is None) == (self.offsets is None), "as many times as offsets"),
             **{key: check for key, check in needed.items() if not check[0]},
         }
 
@@ -137,7 +137,7 @@ def load_scene(path: str | Path) -> Scene:
     """
     path = Path(path).expanduser()
     if not path.is_file():
-        raise FileNotFoundError(f"there is no scene file {str(path)!r}")
+        raise FileNotFoundError(f"scene file {str(path)!r} does not exist")
     if path.suffix != ".toml":
         return mjcf_scene(path) if is_mjcf(path) else urdf_scene(path)
     tables = tomllib.loads(path.read_text(encoding="utf-8")).get("body", [])

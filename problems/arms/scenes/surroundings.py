@@ -59,7 +59,7 @@ class Surroundings(Checked):
             "width": (self.width > 0, "a positive length [m]"),
             "cover_tolerance": (self.cover_tolerance > 0, "a positive length [m]"),
             "cover_pieces": (self.cover_pieces >= 1, "at least 1"),
-            "person": (self.person is not None or self.body is not None, "a person, or a body beside it"),
+            "person": (self.person is not None or self.body is not None, "a person or a body"),
         }
 
     @property
@@ -120,7 +120,7 @@ def _require_free(cover: RobotCover, bodies: tuple[Body, ...], q0: Array) -> Non
         body = bodies[pairs.cores[o][0]].name
         depth = -1e3 * float(gaps[i, o])
         raise ValueError(
-            f"the start is in collision: {cover.links[i]} and {body}, {depth:.3g} mm deep; move it, or the body, or lower "
+            f"the start is in collision: {cover.links[i]} and {body}, {depth:.3g} mm deep; move it or the body, or reduce "
             "cover_tolerance"
         )
 

@@ -73,12 +73,12 @@ class WayTiming:
     def compared(self, duration: float) -> str:
         """A sentence on a duration [s] beside the planner's way."""
         if duration <= self.floor:
-            return f"at most {duration / self.floor:.3f} of what TOPP-RA takes on the planner's way"
+            return f"at most {duration / self.floor:.3f} times the duration of TOPP-RA on the path of the planner"
         if self.planned is None:
-            return "TOPP-RA does not pass the planner's way"
+            return "TOPP-RA found no timing for the path of the planner"
         share = duration / self.planned.duration
         longer = f", {1e3 * (duration - self.planned.duration):.0f} ms longer" if share > ALIKE else ""
-        return f"{share:.3f} of what TOPP-RA takes on the planner's way{longer}"
+        return f"{share:.3f} times the duration of TOPP-RA on the path of the planner{longer}"
 
     def own(self, solution: to.Solution) -> Timing | None:
         """TOPP-RA on the way of a motion."""

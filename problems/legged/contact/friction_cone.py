@@ -52,7 +52,7 @@ def friction_cost(
     positive, UnknownName for a contact that the system does not have.
     """
     if not friction > 0:
-        raise ValueError(f"friction = {friction}; it must be positive")
+        raise ValueError(f"friction = {friction}; expected a positive number")
     unit = weight_share(system.model, feet)
     rows = force_rows(system, contacts)
     names = tuple(f"{contact} {what}" for contact in contacts for what in ("pushes", "sticks"))
@@ -80,9 +80,9 @@ def friction_constraint(
     does not have.
     """
     if not friction > 0:
-        raise ValueError(f"friction = {friction}; it must be positive")
+        raise ValueError(f"friction = {friction}; expected a positive number")
     if facets < 3:
-        raise ValueError(f"facets = {facets}; a pyramid has at least 3")
+        raise ValueError(f"facets = {facets}; expected at least 3")
     per_unit = 1.0 / weight_share(system.model, feet)
     kinds = ("pushes", *(f"facet {j}" for j in range(facets)))
     names = tuple(f"{c} {kind}" for c in contacts for kind in kinds)

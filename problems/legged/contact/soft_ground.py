@@ -54,10 +54,10 @@ class SoftGround(LeggedRobot):
         hint = f"; did you mean {near[0]!r}?" if near else ""
         whole = self.contact_law in SOFT_LAWS or self.integrator == SteppedContact.scheme
         return super().checks() | {
-            "contact_parameters": (not unknown, f"numbers by the keys {', '.join(keys)}{hint}"),
+            "contact_parameters": (not unknown, f"numbers for the keys {', '.join(keys)}{hint}"),
             "integrator": (
                 whole,
-                f"{SteppedContact.scheme}, which the steps of contact_law = {self.contact_law!r} are",
+                f"{SteppedContact.scheme}, required by contact_law = {self.contact_law!r}",
             ),
         }
 

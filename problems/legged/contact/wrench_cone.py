@@ -93,7 +93,7 @@ def wrench_rows(system: Holonomic, frames: Sequence[str]) -> tuple[int, ...]:
 
 def _composed(system, soles, feet, friction, margins, kinds) -> ComposedMap:
     if not friction > 0:
-        raise ValueError(f"friction = {friction}; it must be positive")
+        raise ValueError(f"friction = {friction}; expected a positive number")
     rows = wrench_rows(system, [sole.frame for sole in soles])
     per_unit = 1.0 / weight_share(system.model, feet)
     names = tuple(f"{sole.frame} {kind}" for sole in soles for kind in kinds)

@@ -29,7 +29,7 @@ def falls(model: Model, feet: Sequence[str], xs: Array, times: Array) -> list[st
     if (low < LOW).any():
         k = int(np.argmin(low))
         found.append(
-            f"the robot falls: {_during(low < LOW, times)} its base is lower above its feet than {LOW:g} of its height at the start"
+            f"the robot falls: {_during(low < LOW, times)} its base is below {LOW:g} of its initial height above the feet"
             f" ({low[k]:.2f} at {times[k]:.2f} s)"
         )
     if (tilt > TILTED).any():
@@ -73,8 +73,8 @@ def ends_away(xs: Array, goal: Sequence[float], height: float | None = None) -> 
     if away > max(FAR * way, NEAR):
         found.append(f"the base ends {away:.2f} m from its goal, {way:.2f} m from its start: {MORE}")
     if height is not None and abs(xs[-1, 2] - height) > max(HIGH * height, LEVEL):
-        found.append(f"the base ends {xs[-1, 2]:.2f} m high, and {height:.2f} m were asked for")
+        found.append(f"the base ends {xs[-1, 2]:.2f} m high; the target is {height:.2f} m")
     return found
 
 
-MORE = "give it more time, a better guess, or a larger weight of the end"
+MORE = "allow more time, use a better guess, or increase the terminal weights"

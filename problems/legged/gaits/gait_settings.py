@@ -107,11 +107,11 @@ class Settings(SoftGround):
         return super().checks() | {
             "gait": (
                 bool(self.swings) or self.gait in PATTERNS,
-                f"one of {', '.join(PATTERNS)}, or swings of your own",
+                f"one of {', '.join(PATTERNS)}, or user-defined swings",
             ),
             "cycles": (
                 self.cycles >= 1 and (self.schedule_of != "" or self._steps() <= MOST_KNOTS),
-                f"at least 1, and by its swing, support and dt at most {MOST_KNOTS} time steps in all",
+                f"at least 1, with at most {MOST_KNOTS} time steps in total",
             ),
             "distance": one_of_two(self, "distance", "step_length"),
             "schedule_of": (
@@ -190,8 +190,8 @@ def observed_gait(
     ahead, aside = np.abs(ways.mean(axis=0))
     if aside > max(ASIDE, ASIDE_SHARE * ahead):
         raise ValueError(
-            f"schedule_of: the feet of that solution go {aside:.2f} m to the side and {ahead:.2f} m along x; those of a schedule "
-            "go along x alone"
+            f"schedule_of: the feet of that solution move {aside:.2f} m sideways and {ahead:.2f} m along x; a schedule "
+            "supports motion along x only"
         )
     steps = sum(len(gait.swings(foot)) for foot in feet)
     return replace(gait, step_length=float(ways[:, 0].sum()) / max(1, steps))

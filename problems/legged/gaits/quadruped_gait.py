@@ -67,7 +67,7 @@ class Waypoint(Checked):
     weights: BaseWeights = field(default_factory=BaseWeights)
 
     def checks(self) -> Checks:
-        return {"end": (0.0 <= self.start < self.end, "a time after start, both at least 0")}
+        return {"end": (0.0 <= self.start < self.end, "a time after start; both at least 0")}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,7 +79,7 @@ class Push(Checked):
     joints: tuple[float, ...]
 
     def checks(self) -> Checks:
-        return {"end": (0.0 <= self.start < self.end, "a time after start, both at least 0")}
+        return {"end": (0.0 <= self.start < self.end, "a time after start; both at least 0")}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,7 +101,9 @@ class Marching(Checked):
         Raises ValueError for a robot that has not four legs.
         """
         if len(standing.stance.legs) != 4:
-            raise ValueError(f"guess_steps: {standing.model.name} has {len(standing.stance.legs)} legs; leave it out")
+            raise ValueError(
+                f"guess_steps: {standing.model.name} has {len(standing.stance.legs)} legs; remove guess_steps"
+            )
         stance, groups = standing.stance, PATTERNS[self.gait]
         away = posture(standing.model, self.joints, "guess_steps.joints") - standing.joints
         phase = len(groups) * np.asarray(times) / self.period
@@ -153,7 +155,7 @@ class Settings(SoftGround, Sampling):
         relaxed = not self.easier or (self.contact_law in STEP_LAWS and min(self.easier) > 0)
         return super().checks() | {
             "distance": one_of_two(self, "distance", "velocity", "goal"),
-            "easier": (relaxed, f"positive numbers of joules, where contact_law is one of {', '.join(STEP_LAWS)}"),
+            "easier": (relaxed, f"positive numbers [J], with contact_law one of {', '.join(STEP_LAWS)}"),
             "height": (self.height is None or self.height > 0, "a positive number of meters"),
             "control_weight": not_negative(self.control_weight),
             "guess_gains": not_negative(self.guess_gains),
@@ -306,8 +308,8 @@ def _guess(ocp: to.OCP, w: _Walker, u: Array) -> to.Guess:
     bad = np.flatnonzero(~np.isfinite(guess.xs).all(axis=1))
     if len(bad):
         raise ValueError(
-            f"the motion under the joint controller, from which the solve begins, diverges by t = {ocp.times[bad[0]]:.3g} s: "
-            f"make problem.dt = {s.dt:g} s shorter, problem.substeps = {s.substeps} larger, or problem.guess_gains smaller"
+            f"the initial guess (motion under the joint controller) diverges at t = {ocp.times[bad[0]]:.3g} s: "
+            f"reduce problem.dt = {s.dt:g} s, increase problem.substeps = {s.substeps}, or reduce problem.guess_gains"
         )
     return guess
 
@@ -346,6 +348,6 @@ def _outcome(w: _Walker, x: Array) -> list[str]:
     s = w.settings
     angles = np.degrees([float(a) for a in euler_xyz(rotation(x))])
     return [
-        f"the base ends at x = {x[0]:.3f}, y = {x[1]:.3f}, z = {x[2]:.3f} m; asked for {s.end[0]:g}, {s.end[1]:g}, {w.height:g}",
+        f"the base ends at x = {x[0]:.3f}, y = {x[1]:.3f}, z = {x[2]:.3f} m; target {s.end[0]:g}, {s.end[1]:g}, {w.height:g}",
         f"its roll, pitch and yaw end at {angles[0]:.1f}, {angles[1]:.1f}, {angles[2]:.1f} deg",
     ]

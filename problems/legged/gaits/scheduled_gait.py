@@ -299,7 +299,7 @@ def _outcome(w: _Walker, x: Array) -> list[str]:
     feet = np.stack([position_of(w.model, foot, x[: w.model.nq]) for foot in w.gait.feet])
     away = np.linalg.norm(feet - w.references.position[-1], axis=1)
     return [
-        f"the base ends at x = {x[0]:.3f}, y = {x[1]:.3f}, z = {x[2]:.3f} m; asked for {goal[0]:.3f}, 0, {w.height:.3f}",
+        f"the base ends at x = {x[0]:.3f}, y = {x[1]:.3f}, z = {x[2]:.3f} m; target {goal[0]:.3f}, 0, {w.height:.3f}",
         f"the center of mass ends at x = {center[0]:.3f} m",
-        f"{w.gait.feet[int(np.argmax(away))]} ends {100 * away.max():.2g} cm from its foothold, the others less",
+        f"{w.gait.feet[int(np.argmax(away))]} ends {100 * away.max():.2g} cm from its foothold, the other feet less",
     ]

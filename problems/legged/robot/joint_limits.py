@@ -40,5 +40,5 @@ class KeptLimits(NamedTuple):
 def _torques(model: Model) -> dict[str, Array]:
     limits = np.array(model.effort_limit[model.actuated])
     if not np.isfinite(limits).any():
-        raise ValueError(f"torque_limits = true, but the file of {model.name} gives no effort limits: leave it out")
+        raise ValueError(f"torque_limits = true, but the file of {model.name} has no effort limits: remove the key")
     return {"u_lower": -limits, "u_upper": limits}

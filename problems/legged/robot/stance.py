@@ -131,7 +131,7 @@ class Stance:
             return sprawled
         raise ValueError(
             f"{leg.foot} of {self.model.name} cannot be at {np.round(place, 3).tolist()} leg lengths of {leg.length:.3g} m from "
-            f"its hip: {min(one.position_error for one in tried):.2g} m remain; give the joints of another posture"
+            f"its hip: {min(one.position_error for one in tried):.2g} m remain; set joints to another posture"
         )
 
     def _bent(self, leg: Leg, joints: Array) -> list[Array]:

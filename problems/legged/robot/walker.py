@@ -72,7 +72,7 @@ class LeggedRobot(Checked):
     velocity_limits: bool = False
 
     def checks(self) -> Checks:
-        return super().checks() | {"feet": (len(set(self.feet)) == len(self.feet), "names of frames, each once")}
+        return super().checks() | {"feet": (len(set(self.feet)) == len(self.feet), "distinct names of frames")}
 
     def stand(self) -> Standing:
         """The robot in its posture.
@@ -163,7 +163,7 @@ def posture(model: Model, joints: str | tuple[float, ...], key: str) -> Array:
         raise ValueError(f"{key} has {len(joints)} entries; {model.name} has {len(names)} joints: {', '.join(names)}")
     if not np.isfinite(joints).all():
         raise ValueError(
-            f"{key} holds NaN or infinity at {names[int(np.argmin(np.isfinite(joints)))]!r}: give finite numbers"
+            f"{key} contains NaN or infinity at {names[int(np.argmin(np.isfinite(joints)))]!r}: give finite numbers"
         )
     return np.array(joints, dtype=float)
 

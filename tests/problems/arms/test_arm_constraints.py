@@ -120,7 +120,7 @@ DOUBTS = {
             "goal_position": (1.0, 0.0, -1.0),
             "goal_rotation": (1.0, 0.0, 0.0),
         },
-        "reaches the goal's position, but not its orientation",
+        "reaches the goal position, but not its orientation",
     ),
 }
 

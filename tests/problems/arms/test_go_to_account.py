@@ -44,7 +44,7 @@ def test_a_frame_has_missed_its_goal_beyond_a_fiftieth_of_its_way(tmp_path, shor
     assert bool(told) == missed
     if missed:
         assert told[0].startswith(
-            f"tip ends {chord(short):.3g} mm from its goal, which is within its reach: give it more time"
+            f"tip ends {chord(short):.3g} mm from its goal, which is within its reach: allow more time"
         )
 
 
@@ -56,7 +56,7 @@ def test_a_goal_beyond_reach_is_missed_wherever_the_motion_ends(tmp_path):
 def test_a_goal_within_an_obstacle_is_missed_for_that(tmp_path):
     blocked = {"goal_position": AT, "obstacle": Obstacle(center=AT, radius=0.05)}
     (told,) = task(tmp_path, **blocked).missed(motion(0.9))
-    assert told.startswith("tip ends 100 mm") and "touches an obstacle" in told and "--starts" not in told
+    assert told.startswith("tip ends 100 mm") and "collide with an obstacle" in told and "--starts" not in told
 
 
 @pytest.mark.parametrize(("short", "missed"), [(0.015, False), (0.025, True)])
@@ -146,7 +146,7 @@ def test_a_goal_in_degrees_is_answered(tmp_path):
 def test_a_way_too_long_for_the_velocity_limits_is_the_reason(tmp_path):
     for goal in ({"goal_position": AT}, {"goal_q": (1.0,)}):
         (told,) = task(tmp_path, speed=0.5, **goal).missed(motion(0.5))
-        assert "at its velocity limits the way takes 2 s, and the motion lasts 1 s: give it more time" in told
+        assert "the motion lasts 1 s, but at the velocity limits it needs 2 s: allow more time" in told
 
 
 def test_a_goal_that_is_a_constraint_is_the_solvers_matter(tmp_path):

@@ -37,7 +37,7 @@ def test_a_link_that_is_inside_is_named_with_its_depth(tmp_path):
         center=(0.13, 0.0, 0.5), radius=0.1, margin=0.01
     )  # the axis is 30 mm away, the surface 20 mm inside
     found = told(tmp_path, obstacle)
-    assert "axes stay 30 mm away" in found.sentences[0] and "20 mm inside (pole)" in found.sentences[0]
+    assert "link axes 30 mm away" in found.sentences[0] and "20 mm inside (pole)" in found.sentences[0]
     (warning,) = found.warnings
     assert warning.startswith("pole is 20 mm inside of the obstacle at knot ")
     assert "margin in its table from 0.01 to 0.03 or more" in warning and "arm_in_scene" in warning
@@ -55,17 +55,17 @@ def test_a_link_beyond_all_points_is_told_with_its_frame(tmp_path):
     points = {"obstacle": [p for p in link_points(model, "tip", 0.1) if p.body == 0]}
     obstacle = Obstacle(center=(0.25, 0.0, 1.0), radius=0.1)
     (warning,) = nearness(model, {"obstacle": obstacle}, points, np.c_[QS, 0.0 * QS]).warnings
-    assert warning.startswith("tip is 50 mm inside") and 'frame = "tip" in its table' in warning
-    assert "raise margin" not in warning
+    assert warning.startswith("tip is 50 mm inside") and 'frame = "tip" in the table' in warning
+    assert "increase margin" not in warning
     (asked,) = nearness(model, {"obstacle": replace(obstacle, frame="tip")}, points, np.c_[QS, 0.0 * QS]).warnings
-    assert "raise margin in its table from 0 to 0.05" in asked and "frame =" not in asked
+    assert "increase margin in its table from 0 to at least 0.05" in asked and "frame =" not in asked
 
 
 def test_a_link_that_stays_clear_gives_no_warning(tmp_path):
     pytest.importorskip("coal")
     found = told(tmp_path, Obstacle(center=(0.2, 0.0, 0.5), radius=0.1))
     assert (
-        "axes stay 100 mm away" in found.sentences[0]
+        "link axes 100 mm away" in found.sentences[0]
         and "50 mm away (pole)" in found.sentences[0]
         and not found.warnings
     )
@@ -86,7 +86,7 @@ def test_capsules_decide_without_true_shapes(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("weight", "remedy"), [(1e4, "surroundings.weight = 10000, which is paid here"), (np.inf, "cannot be kept")]
+    ("weight", "remedy"), [(1e4, "surroundings.weight = 10000 is too small"), (np.inf, "cannot be kept")]
 )
 def test_bodies_around_an_arm_are_told_with_the_link_that_is_inside(tmp_path, weight, remedy):
     pytest.importorskip("coal")
@@ -105,4 +105,4 @@ def test_bodies_around_an_arm_are_told_with_the_link_that_is_inside(tmp_path, we
 def test_a_robot_without_shapes_says_so(tmp_path):
     found = told(tmp_path, Obstacle(center=(0.13, 0.0, 0.5), radius=0.1), shape="")
     assert len(found.sentences) == 2 and not found.warnings
-    assert "thickness of the links is not looked at" in found.sentences[1]
+    assert "thickness of the links is not checked" in found.sentences[1]

@@ -75,7 +75,7 @@ def test_an_end_is_missed_by_a_share_of_the_way(standing):
     (away,) = ends_away(xs, (8.0, 0.0), 0.572)
     assert "6.50 m from its goal, 8.00 m from its start" in away
     (high,) = ends_away(xs, (1.5, 0.0), 2.0)
-    assert "0.55 m high, and 2.00 m were asked for" in high
+    assert "0.55 m high; the target is 2.00 m" in high
 
 
 def test_the_command_ends_with_1_where_a_gait_does_not_arrive(tmp_path):

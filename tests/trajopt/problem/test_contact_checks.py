@@ -32,7 +32,10 @@ def test_the_tables_trot_is_in_order():
 
 def test_steps_that_are_too_long_are_told_with_a_remedy():
     (message,) = said(problem(substeps=2))
-    assert "rk4 is stable up to 1.2 ms, and its steps take 2.5 ms" in message and "substeps = 5 or more" in message
+    assert (
+        "rk4 is stable for steps up to 1.2 ms, but its steps are 2.5 ms long" in message
+        and "substeps = 5 or more" in message
+    )
     (message,) = said(problem(scheme="euler", dt=0.001, substeps=1))
     assert "euler is stable up to 0.84 ms" in message  # published: 0.84 ms
     assert said(problem(scheme="euler", dt=0.001, substeps=2)) == []

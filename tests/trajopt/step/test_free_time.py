@@ -127,7 +127,7 @@ def test_what_has_no_free_duration_is_told():
     class OwnSteps:
         takes_time, sampling = True, None
 
-    with pytest.raises(TypeError, match="OwnSteps makes steps of its own"):
+    with pytest.raises(TypeError, match="OwnSteps defines its own time steps"):
         to.free_time(replace(ocp, phases=(replace(ocp.phases[0], dynamics=OwnSteps()),)))
 
 

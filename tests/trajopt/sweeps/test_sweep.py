@@ -76,7 +76,7 @@ def test_a_study_that_was_stopped_goes_on_and_one_that_is_finished_does_nothing(
     assert_same(found, whole)
     study(tmp_path, progress=solved.append, shard=None)
     assert (solved[2].before, solved[2].done, len(solved)) == (10, 10, 3)
-    with pytest.raises(ForeignDataset, match=f"written in shards of {SHARD} rows, .* leave the shard of 9 out"):
+    with pytest.raises(ForeignDataset, match=f"has shards of {SHARD} rows, .* remove the shard size 9"):
         study(tmp_path, shard=9)
 
 
@@ -235,7 +235,7 @@ def put(source, target):
 
 def assert_refused(folder, name, whole):
     """Neither read nor gone on with, but for its remedy."""
-    told = f"{name} of rows 4 to 7 in .* {name}/c/1 .* remove .*mark/c/1, and the same study solves these rows again"
+    told = f"{name} of rows 4 to 7 in .* {name}/c/1 .* delete .*mark/c/1 and run the study again"
     with pytest.raises(ForeignDataset, match=told):
         for read in READERS:
             read(to.Sweep(folder))

@@ -108,7 +108,9 @@ def line_search_failed(iterations: int, gradient: float, o: SLQOptions, ocp: OCP
 
 def adrift(iterations: int, defect: float) -> Status:
     """Linear gaps that do not close."""
-    message = f"Only short steps are accepted after {iterations} iterations, and the defects do not close; largest defect {defect:.1e}."
+    message = (
+        f"Only short steps are accepted after {iterations} iterations, and the defects do not close: {defect:.1e}."
+    )
     return Status(
         StatusCode.LINE_SEARCH_FAILED,
         message,

@@ -61,7 +61,7 @@ def test_plans_in_turn_keep_clear_of_somebody_who_walks_through(robot):
 def test_a_start_too_near_is_told(robot):
     with pytest.raises(ValueError, match=r"the start is in collision: l2 and person, .* mm deep"):
         build_task(config(robot, person={**PERSON, "position": [0.95, 0.45, 0.0]}))
-    with pytest.raises(ConfigError, match="expected a person, or a body beside it"):
+    with pytest.raises(ConfigError, match="expected a person or a body"):
         config(robot, person=None, body=None)
 
 
