@@ -36,11 +36,11 @@ def time_scaled(
     """
     if isinstance(system, NeedsScheme):
         raise MissingCapability(
-            f"{type(system).__name__} makes whole time steps of a length that is given; for a free duration take contacts by a "
-            "smooth law, or rigid ones"
+            f"{type(system).__name__} has time steps of fixed length; for a free duration use a smooth contact law, or rigid "
+            "contacts"
         )
     if not 0 <= phase < len(names):
-        raise ValueError(f"phase = {phase}; there are {len(names)} durations")
+        raise ValueError(f"phase = {phase}; expected less than {len(names)}, the number of durations")
     if not nominal > 0:
         raise ValueError(f"nominal = {nominal!r}; expected a positive number of seconds")
     if semi_implicit and not system.second_order:

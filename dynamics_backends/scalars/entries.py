@@ -30,7 +30,7 @@ class NoNumber(TypeError):
 
 def _refuse(what: str) -> Callable[..., NoReturn]:
     def method(self: Any, *_: Any) -> NoReturn:
-        raise NoNumber(f"{what} asks for the value of what stands for many values")
+        raise NoNumber(f"{what} needs a single value, but the argument represents many values")
 
     return method
 
@@ -49,12 +49,12 @@ class Entry:
     def __repr__(self) -> str:
         return f"Entry({type(self.of).__name__})"
 
-    __bool__ = _refuse("a decision in Python (if, while, and, or, not, min, max; use np.where, np.minimum, ...)")
+    __bool__ = _refuse("a Python condition (if, while, and, or, not, min, max; use np.where, np.minimum, ...)")
     __float__ = _refuse(
         "a function that takes floats only (math.sin and its like; use np.sin), or a place in an array of floats,"
     )
     __complex__ = _refuse("a function that takes complex numbers only")
-    __int__ = __index__ = __round__ = __trunc__ = _refuse("a whole number or an index")
+    __int__ = __index__ = __round__ = __trunc__ = _refuse("an integer or an index")
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
         return apply(ufunc, method, inputs, options)

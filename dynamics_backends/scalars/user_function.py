@@ -35,12 +35,10 @@ Function = Callable[[Any, Any, Any, Mapping[str, Any]], Any]
 KNOTS, SPREAD, AGREES = 3, 1e-2, 1e-9
 """On how many knots, how far apart, the ways are compared, and how closely they must agree."""
 _LOG = logging.getLogger(__name__)
-_REMEDY = (
-    "write it with arithmetic and functions of NumPy (np.where for if) to have exact derivatives and compiled code"
-)
+_REMEDY = "use arithmetic and NumPy functions (np.where for if) for exact derivatives and compiled code"
 _UNLIKE = (
-    "plain numbers give other results than numbers that carry derivatives (does it test types, change its arguments, or keep "
-    "something from call to call?)"
+    "plain numbers and numbers with derivatives give different results (does it test types, modify its arguments, or store "
+    "state between calls?)"
 )
 _ARRAY = "`np.array(..., like=x)` instead of `np.array(...)` keeps what stands in the array traceable"
 
@@ -202,7 +200,7 @@ class UserFunction:
 
     def _tell(self, complaint: Exception) -> None:
         what = (str(complaint).strip() or type(complaint).__name__).splitlines()[-1].rstrip(".")
-        how = "is evaluated knot by knot in Python, its derivatives by differences, which may take minutes"
+        how = "is evaluated knot by knot in Python with finite differences, which may take minutes"
         remedy = _ARRAY if "dtype('O')" in what else _REMEDY  # an array of objects, which LAPACK refuses
         self.why = f"{described(self.function)} {how}: {what}{own_line(complaint, self.function)}; {remedy}"
         _LOG.warning("%s", self.why)

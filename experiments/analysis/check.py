@@ -161,7 +161,7 @@ class _Check(NamedTuple):
             seen.add(id(found))
             kind = type(found.backend.map)
             if self.extent.part and kind in kinds:
-                told = f"a {kind.__name__} as before, with other contacts"
+                told = f"same {kind.__name__} as above, with other contacts"
                 yield Line(f"{_noun(found)}{self.label(i)}", "", LEFT_OUT, None, told)
                 continue
             kinds.add(kind)
@@ -182,13 +182,19 @@ class _Check(NamedTuple):
         yield from first_order(what, system, ("fx", "fu"), at, p, {m: partial(jacobians, m) for m in able})
         missing = [m for m in backend_names() if m not in (*self.extent.methods, REFERENCE)]
         if missing:
-            in_c = "" if self.engine == "numpy" else f", and in C all but first derivatives by {self.extent.own}"
-            told = f"{', '.join(missing)}, all but {FEW} points, all but {self.extent.own} for the time step{in_c}"
+            in_c = "" if self.engine == "numpy" else f", in C all except first derivatives of {self.extent.own}"
+            told = (
+                f"{', '.join(missing)}, all except {FEW} points, all except {self.extent.own} for the time step{in_c}"
+            )
             yield Line(what, "", LEFT_OUT, None, told)
         backends = self._second_order(system)
         if self.extent.own not in backends:
             yield Line(
-                what, "second", self.extent.own, None, "no second derivatives: no DDP, no exact Hessian of its steps"
+                what,
+                "second",
+                self.extent.own,
+                None,
+                "no second derivatives: DDP and exact Hessians of the time step are unavailable",
             )
         yield from self._contractions(what, system, at, p, backends)
 
@@ -234,7 +240,7 @@ class _Check(NamedTuple):
         """Every residual of a cost term or a constraint, at the first phase that has it."""
         ocp, seen = self.task.ocp, set()
         if self.extent.part and self.engine != "numpy":
-            yield Line("terms and constraints", "", LEFT_OUT, None, "their residuals in C: they are compared in NumPy")
+            yield Line("terms and constraints", "", LEFT_OUT, None, "residuals in C (compared in NumPy)")
         for i, phase in enumerate(ocp.phases):
             parts: tuple[CostTerm | Constraint, ...] = (*phase.terms, *phase.constraints)
             mine = [part for part in parts if id(part.residual) not in seen]

@@ -123,7 +123,7 @@ def over_easier(
     for number, ocp in enumerate(easier, 1):
         eased = solve(ocp, start, config.solver_options, callback, config.solver_name, check=check)
         if eased.status.code is StatusCode.INTERRUPTED:
-            whose = f"It belongs to easier problem {number} of {len(easier)}: the one that was asked for was not begun."
+            whose = f"This is relaxed problem {number} of {len(easier)}; the actual problem was not started."
             return replace(eased, status=replace(eased.status, message=f"{eased.status.message} {whose}"))
         start = Guess(eased.xs, eased.us)
         status = {"status": str(eased.status.code), "success": eased.status.success}
@@ -174,10 +174,10 @@ def refined(
     meta = {**solution.meta, "check": found.report, "rounds": rounds}
     status = solution.status
     if status.success and not found.good:
-        advice = "Raise the margin or the number of knots, or start from another guess."
-        status = Status(StatusCode.INFEASIBLE, f"After {rounds} solves {found.report}.", advice=advice)
+        advice = "Increase the margin or the number of knots, or start from another guess."
+        status = Status(StatusCode.INFEASIBLE, f"After {rounds} solves: {found.report}.", advice=advice)
     elif status.code is StatusCode.MAX_ITERATIONS and options.max_iterations == task.patience:
-        advice = f"Solves here end after {task.patience} iterations: try another problem.seed, a smaller margin, or more knots."
+        advice = f"Solves of this problem stop after {task.patience} iterations: try another problem.seed, a smaller margin, or more knots."
         status = replace(status, advice=advice)
     return replace(solution, meta=meta, status=status)
 
@@ -248,8 +248,8 @@ def warm_start(task: Task, path: str | Path) -> tuple[Guess, list[str]]:
         return guess, []
     assert task.ocp.model is not None
     name, own = saved.meta["model"].get("name"), task.ocp.model.name
-    what = f"of another robot, {name}, not of {own}" if name != own else f"of another model of {own}"
-    return guess, [f"{path} is {what}: it may be a poor start"]
+    what = f"for another robot, {name} instead of {own}" if name != own else f"for another model of {own}"
+    return guess, [f"{path} is {what}: it may be a poor initial guess"]
 
 
 def same_robot(task: Task, solution: Solution) -> bool:
@@ -261,11 +261,11 @@ def same_robot(task: Task, solution: Solution) -> bool:
 def task_of_solution(solution: Solution) -> tuple[Task | None, tuple[str, ...]]:
     """The task of a saved solution, built again from the settings in its metadata, or None; and doubts about it."""
     if "config" not in solution.meta:
-        return None, ("the solution holds no settings",)
+        return None, ("the solution contains no settings",)
     try:
         task = build_task(read_config(solution.meta["config"], "the settings in the solution"))
     except (ValueError, KeyError, OSError, ModuleNotFoundError) as error:
-        return None, (f"the problem cannot be built again ({error})",)
+        return None, (f"the problem cannot be rebuilt ({error})",)
     if not same_robot(task, solution):
-        return task, ("the robot's model has changed since the solution was saved",)
+        return task, ("the robot model has changed since the solution was saved",)
     return task, ()

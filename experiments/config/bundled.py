@@ -31,13 +31,13 @@ def config_file(path: Path) -> Path:
 
 def _no_file(path: Path) -> str:
     """What is said of a missing file, with names from its folder, or of bundled files, that resemble it."""
-    what = f"{path} is a folder, not a config file" if path.is_dir() else f"there is no config file {path}"
+    what = f"{path} is a folder, not a config file" if path.is_dir() else f"config file {path} does not exist"
     folder = path if path.is_dir() else path.parent
     if not folder.is_dir():
-        what += f": there is no folder {folder}"
+        what += f": folder {folder} does not exist"
     own = nearest_names(path.stem, [file.stem for file in sorted(folder.glob(f"*{SUFFIX}"))])
     near = [str(folder / f"{name}{SUFFIX}") for name in own] or nearest_names(path.stem, bundled_names(), 1)
     if near:
         named = " or ".join(near)
-        return f"{what}; did you mean {named}{'' if own else ', which is bundled and found from any folder'}?"
-    return f"{what}; `trajopt keys` lists the bundled ones, which are found by their names"
+        return f"{what}; did you mean {named}{'' if own else ', a bundled configuration'}?"
+    return f"{what}; `trajopt keys` lists the bundled configurations"

@@ -128,10 +128,10 @@ def _not_of_a_row(key: str) -> str:
     if table in ROW:
         return ""
     if table == "engine":
-        return "vary backend.engine in its place"
+        return "vary backend.engine instead"
     if table not in TABLES:
         return _unknown(table, ROW)
-    return f"varies nothing: rows are made of {', '.join(ROW[:-1])} and {ROW[-1]}; vary a key of these"
+    return f"varies nothing: rows are made of {', '.join(ROW[:-1])} and {ROW[-1]}; vary one of their keys"
 
 
 def _unknown_choice(key: str, variation: Variation) -> str:
@@ -149,7 +149,7 @@ def _unknown_choice(key: str, variation: Variation) -> str:
     if key not in names:
         return ""
     if variation.kind not in LISTS:
-        return f"{variation} draws numbers, not names: list some to choose from"
+        return f"{variation} samples numbers, not names: list the names"
     known = list(names[key])
     wrong = [name for name in variation.arguments if name not in known]
     return f"expected {_one_of(wrong[0], known)}, got {wrong[0]!r}" if wrong else ""
@@ -242,7 +242,7 @@ def load_config(
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(str(path), [_not_toml(text, error)]) from error
     except UnicodeDecodeError as error:
-        raise ConfigError(str(path), ["not a text in UTF-8; give a TOML file"]) from error
+        raise ConfigError(str(path), ["not UTF-8 text; give a TOML file"]) from error
     _place_files(values, lambda file: path.parent / file)
     overrides = list(overrides)
     _change_solver(values, overrides, told)
@@ -294,7 +294,7 @@ def _change_solver(values: dict[str, Any], overrides: list[str], told: Callable[
     kept, left = carried_over({key: value for key, value in table.items() if key != "name"}, old, new)
     values["solver"] = {"name": new, **kept}
     if left:
-        told(f"options of {old} that {new} does not have are left out: {', '.join(left)}")
+        told(f"ignored options of {old} that {new} does not have: {', '.join(left)}")
 
 
 def _place_files(values: dict[str, Any], place: Callable[[Path], Path]) -> None:
@@ -316,7 +316,7 @@ def _not_toml(text: str, error: tomllib.TOMLDecodeError) -> str:
     reason, _, place = str(error).partition(" (at ")
     found = re.match(r"line (\d+)", place)
     line = int(found[1]) if found else max(1, len(text.splitlines()))
-    remedy = 'settings are written key = value, texts in "quotes", tables as [name]'
+    remedy = 'write key = value, strings in "quotes", tables as [name]'
     return f"not valid TOML in line {line}: {reason[:1].lower()}{reason[1:]}; {remedy}"
 
 
@@ -427,7 +427,7 @@ def _backend_table(values: Mapping[str, Any], issues: list[str]) -> Any:
     if "engine" not in values or not isinstance(table, Mapping):
         return table
     if "engine" in table:
-        issues.append("engine: given twice, at the top and in [backend]; keep one")
+        issues.append("engine: given twice, at the top level and in [backend]; remove one")
     return {"engine": values["engine"], **table}
 
 

@@ -105,7 +105,7 @@ def _control_pictures(solution: Solution, task: Task, controls: list[Panel]) -> 
     ]
     return {
         "controls": ("Joint accelerations", controls),
-        "torques": ("Joint forces and torques, at the knots", panels),
+        "torques": ("Joint forces and torques at the knots", panels),
     }
 
 
@@ -256,7 +256,7 @@ def plot_convergence(
     end: the code of the status, in the title: a small change of the cost ends a solve too, and no curve shows that.
     """
     options = options or {}
-    with figure(path, 1, 2, 8.6, 3.6, f"Convergence{f', ended as {end}' if end else ''}") as axes:
+    with figure(path, 1, 2, 8.6, 3.6, f"Convergence{f', status {end}' if end else ''}") as axes:
         cost, residual = axes.flat
         _draw_excess(cost, history, history[-1].cost, color=BLUE, markersize=3)
         _draw_residuals(residual, history, options)
@@ -268,7 +268,7 @@ def _draw_excess(axis: Any, history: Sequence[IterationRecord], best: float, **s
     excess = np.array([abs(r.cost - best) for r in history])
     shown = excess > 1e-15 * max(abs(best), 1.0)
     axis.semilogy(np.array([r.iteration for r in history])[shown], excess[shown], marker="o", **style)
-    axis.set_title("cost: distance from the final one")
+    axis.set_title("cost - final cost")
     axis.set_xlabel("iteration")
     _plain_ticks(axis)
 
@@ -283,7 +283,7 @@ def _draw_residuals(axis: Any, history: Sequence[IterationRecord], options: Mapp
         tolerance = options.get(f"{key}_tolerance")
         if tolerance:
             axis.axhline(tolerance, color=color, linestyle="--", linewidth=1.0, label=f"{label} tolerance")
-    axis.set_title("gradient and gaps")
+    axis.set_title("gradient and defects")
     axis.set_xlabel("iteration")
     axis.legend(fontsize=8)
     _plain_ticks(axis)

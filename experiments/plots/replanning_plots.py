@@ -138,7 +138,7 @@ def _draw_tracking(axis: Any, start: Setup, log: RunLog, every: int) -> None:
     error = np.abs(manifold.difference(log.references[::every].T, log.xs[::every].T)).max(axis=0)
     axis.semilogy(log.times[::every], np.maximum(error, FLOOR), color=BLUE)
     _mark_events(axis, log)
-    axis.set_title("largest deviation from the plan in force")
+    axis.set_title("largest deviation from the current plan")
     axis.set_xlabel("time [s]")
 
 

@@ -38,8 +38,8 @@ def plot_sweep(found: Sweep, path: Path) -> Path:
                 axis.set_xlabel(name if len(name) <= 2 * LONGEST else f"...{name[-2 * LONGEST :]}")
                 if labels:
                     axis.set_xticks(at, labels)
-        axes[0][0].set_title("share solved, with its standard error")
-        axes[0][1].set_title("cost of those solved")
+        axes[0][0].set_title("success rate with standard error")
+        axes[0][1].set_title("cost of solved rows")
     return path
 
 

@@ -127,10 +127,10 @@ def _require_known(config: Config, task: Task) -> None:
     """Refuse constraints that a real-time iteration would pass over."""
     names = ", ".join(dict.fromkeys(repr(c.name) for c in task.ocp.constraints()))
     if names and config.replan.mode != "converge" and config.solver_name != "sqp":
-        remedy = "choose the solver sqp, or replan.mode = 'converge', or leave them out"
-        limits = "of joint limits by problem.position_limits = false and problem.velocity_limits = false"
+        remedy = "choose the solver sqp, or replan.mode = 'converge', or remove them"
+        limits = "joint limits: problem.position_limits = false and problem.velocity_limits = false"
         raise ValueError(
-            f"the real-time iteration of {config.solver_name} knows no constraints, and there are {names}: {remedy} ({limits})"
+            f"the real-time iteration of {config.solver_name} does not support constraints, and the problem has {names}: {remedy} ({limits})"
         )
 
 

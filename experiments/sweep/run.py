@@ -84,7 +84,7 @@ def with_variations(config: Config, **given: Any) -> Config:
     except SettingsError as error:
         raise ConfigError(config.source, [f"sweep.{key}: {text}" for key, text in error.problems.items()]) from error
     if not study.vary:
-        remedy = "give --vary KEY=uniform(low, high) or KEY=a,b, or a table [sweep.vary]"
+        remedy = "use --vary KEY=uniform(low, high) or KEY=a,b, or a table [sweep.vary]"
         raise ConfigError(config.source, [f"sweep.vary: nothing is varied; {remedy}"])
     return replace(config, sweep=study)
 

@@ -156,8 +156,8 @@ def unlimited(model: Model) -> tuple[str, ...]:
     """Sentences about joints that a motion in the least time moves as fast as it likes, or as strongly."""
     found = {"velocity": model.velocity_limit, "effort": model.effort_limit}
     return tuple(
-        f"the robot's file has no {key} limits for {', '.join(np.array(model.dof_names)[~np.isfinite(limits)])}: a motion in the "
-        "least time knows none there"
+        f"the robot's file has no {key} limits for {', '.join(np.array(model.dof_names)[~np.isfinite(limits)])}: a "
+        "minimum-time motion is not limited there"
         for key, limits in found.items()
         if not np.isfinite(limits).all()
     )

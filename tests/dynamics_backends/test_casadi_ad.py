@@ -130,7 +130,7 @@ def leaves_the_symbols(x, u, t, p):
 @pytest.mark.parametrize(
     ("function", "what"),
     [
-        (branches, "a decision in Python .* in line .*if x.0. > 0 else"),
+        (branches, "a Python condition .* in line .*if x.0. > 0 else"),
         (leaves_the_symbols, r"takes floats only .* in line .*math.sin"),
     ],
 )

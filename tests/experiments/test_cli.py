@@ -409,8 +409,8 @@ def test_bundled_files_are_found_by_their_names_from_any_folder(tmp_path, monkey
         result = run("validate", name)
         assert result.exit_code == SOLVED, result.output
     said = refused("validate", "problems/configs/double_pendulum_swing_up.toml")
-    assert "did you mean double_pendulum_swing_up, which is bundled and found from any folder?" in said
-    assert "`trajopt keys` lists the bundled ones" in refused("validate", "qqqqqqqq")
+    assert "did you mean double_pendulum_swing_up, a bundled configuration?" in said
+    assert "`trajopt keys` lists the bundled configurations" in refused("validate", "qqqqqqqq")
     Path("double_pendulum_swing_up").write_text("nonsense")  # a file that is there comes first
     assert "not valid TOML" in refused("validate", "double_pendulum_swing_up")
 

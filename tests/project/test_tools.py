@@ -124,9 +124,9 @@ def test_doctor_tells_that_what_was_built_ahead_serves(built_ahead, tmp_path):
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ("sources", "sources have changed"),
+        ("sources", "older than the sources"),
         ("processor", "another compiler or processor"),
-        ("nothing there", "no kernels were built"),
+        ("nothing there", "no prebuilt kernels"),
     ],
 )
 def test_outdated_kernels_are_told_with_the_remedy(built_ahead, changed, message, tmp_path, monkeypatch, capsys):

@@ -14,7 +14,7 @@ from dynamics_backends.compiled.runtime.toolchain import find_toolchain
 from dynamics_backends.trusted_files import problem_of
 
 FILE = f"{hashlib.sha256(b'built with the installation').hexdigest()[:32]}.known"
-REMEDY = "`trajopt cache --prebuild` builds them anew"
+REMEDY = "rebuild them with `trajopt cache --prebuild`"
 
 
 def note_built() -> None:
@@ -30,11 +30,11 @@ def outdated() -> str:
         return f"the kernels of the installation are not used: {problem}"
     found = read_value(folder / FILE)
     if found is None:
-        return "no kernels were built with the installation"
+        return "the installation has no prebuilt kernels"
     sources, machine = found
     if sources != _sources():
-        return "the sources have changed since the installation's kernels were built"
-    return "" if machine == _machine() else "the installation's kernels are of another compiler or processor"
+        return "the prebuilt kernels are older than the sources"
+    return "" if machine == _machine() else "the prebuilt kernels belong to another compiler or processor"
 
 
 def _sources() -> str:

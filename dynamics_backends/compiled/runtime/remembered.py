@@ -118,9 +118,7 @@ def _key(*question: Any) -> str | None:
     except Unknown as reason:
         if str(reason) not in _told:
             _told.add(str(reason))
-            _LOG.warning(
-                "kernels are traced anew in each process, since it cannot be told what they depend on: %s", reason
-            )
+            _LOG.warning("kernels are traced again in each process, because their dependencies are unknown: %s", reason)
         return None
 
 
@@ -133,4 +131,4 @@ def _remember(key: str | None, value: Any) -> None:
         trusted_folder(file.parent)
         write_value(file, value)
     except OSError as error:
-        _LOG.info("%s is not kept: %s", file, error)
+        _LOG.info("%s is not cached: %s", file, error)

@@ -38,8 +38,8 @@ class CompiledCasadiAD(CasadiAD):
         size = ca.Function("size", inputs, outputs).n_instructions()
         if size > LARGE_GRAPH:
             _LOG.warning(
-                "the graph of %s has %d operations: CasADi interprets it, since compiling would take minutes; "
-                "backend = 'analytic' is much smaller",
+                "the graph of %s has %d operations: CasADi interprets it, because compiling would take minutes; "
+                "backend = 'analytic' is much faster",
                 description(self.map),
                 size,
             )

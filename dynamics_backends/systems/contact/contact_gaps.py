@@ -33,11 +33,11 @@ def doubts_about(gaps: Mapping[str, float]) -> Iterator[str]:
     lowest = min(gaps, key=lambda name: gaps[name])
     if gaps[lowest] < -SUNK:
         yield (
-            f"x0 has {lowest} {100 * -gaps[lowest]:.2g} cm below the ground, whose force will throw the robot up; raise its base "
-            "by as much"
+            f"x0 has {lowest} {100 * -gaps[lowest]:.2g} cm below the ground: the contact force will throw the robot up; raise its base "
+            "by this amount"
         )
     if gaps[lowest] > ALOFT:
         yield (
-            f"x0 has every contact point above the ground, {lowest} lowest at {100 * gaps[lowest]:.2g} cm: the motion begins with "
-            "a fall; lower the base if it should stand"
+            f"all contact points of x0 are above the ground, the lowest is {lowest} at {100 * gaps[lowest]:.2g} cm: the motion "
+            "starts with a fall; lower the base if the robot should stand"
         )

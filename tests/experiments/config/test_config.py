@@ -192,10 +192,10 @@ def test_a_missing_file_is_answered_with_near_ones(tmp_path):
     with pytest.raises(FileNotFoundError) as caught:
         load_config(tmp_path / "raech.toml")
     missing, near = tmp_path / "raech.toml", tmp_path / "reach.toml"
-    assert str(caught.value) == f"there is no config file {missing}; did you mean {near}?"
+    assert str(caught.value) == f"config file {missing} does not exist; did you mean {near}?"
     with pytest.raises(FileNotFoundError, match="is a folder, not a config file"):
         load_config(tmp_path)
-    with pytest.raises(FileNotFoundError, match="there is no folder"):
+    with pytest.raises(FileNotFoundError, match="folder .* does not exist"):
         load_config(tmp_path / "nowhere" / "reach.toml")
 
 
@@ -279,7 +279,7 @@ def test_bad_overrides(text):
 def test_invalid_toml_names_the_line(tmp_path):
     path = tmp_path / "bad.toml"
     path.write_text("[problem\nname = 3\n")
-    with pytest.raises(ConfigError, match="not valid TOML in line 1: .*; settings are written key = value"):
+    with pytest.raises(ConfigError, match="not valid TOML in line 1: .*; write key = value"):
         load_config(path)
     path.write_text('a = 1\nb = "open')
     with pytest.raises(ConfigError, match="not valid TOML in line 2: "):

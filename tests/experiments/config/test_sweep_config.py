@@ -151,12 +151,12 @@ def test_fewer_rows_than_there_are_take_none_away(config, tmp_path):
         (["--vary", "output.directory=a,b"], "sweep.vary.output.directory: varies nothing"),
         (["--set", "sweep.vary.replan.rate=[1, 2]"], "sweep.vary.replan.rate: varies nothing"),
         (["--vary", "probelm.dt=0.1,0.2"], "probelm: unknown key; did you mean problem?"),
-        (["--vary", "engine=numpy,compiled"], "vary backend.engine in its place"),
+        (["--vary", "engine=numpy,compiled"], "vary backend.engine instead"),
         (["--vary", "solver.name=slq,dpp"], "sweep.vary.solver.name: expected one of"),
         (["--vary", "solver.name=slq,dpp"], "(did you mean 'ddp'?), got 'dpp'"),
         (["--vary", "backend=each(analitic)"], "(did you mean 'analytic'?), got 'analitic'"),
         (["--vary", "problem.name=arm_goto"], "(did you mean 'arm_go_to'?), got 'arm_goto'"),
-        (["--vary", "solver.name=integers(1, 2)"], "integers(1, 2) draws numbers, not names"),
+        (["--vary", "solver.name=integers(1, 2)"], "integers(1, 2) samples numbers, not names"),
     ],
 )
 def test_mistakes_are_told_in_a_sentence(config, tmp_path, arguments, message):

@@ -61,7 +61,7 @@ def test_ctrl_c_in_an_easier_problem_says_whose_solution_it_is():
     config = load_config(CONFIG, SHORT)
     found = solve_task(config, build_task(config), interrupted)
     assert found.status.code is StatusCode.INTERRUPTED
-    assert "easier problem 1 of 1: the one that was asked for was not begun" in found.status.message
+    assert "relaxed problem 1 of 1; the actual problem was not started" in found.status.message
 
 
 def test_easier_problems_that_were_not_solved_are_told(capsys):

@@ -342,5 +342,5 @@ def test_the_command_streams_a_saved_solution(node, tmp_path):
     (streamer,) = FakeNode.made
     assert len(streamer.sent["~/joint_commands"]) == int(50 * ocp.times[-1] + 1e-9) + 1 and streamer.destroyed
     bare = to.Solution(*numbers, still, 0.0, 0, (), ocp.times)
-    with pytest.raises(SystemExit, match="holds no settings"):
+    with pytest.raises(SystemExit, match="contains no settings"):
         node.main([str(bare.save(tmp_path / "bare.npz"))])

@@ -174,7 +174,7 @@ class _Writer:
 
     def _mapping(self, value: Any) -> bytes:
         if type(value) not in (dict, types.MappingProxyType):
-            raise Unknown(f"a {type(value).__qualname__}: its content is not known to be all that counts")
+            raise Unknown(f"a {type(value).__qualname__}: its content may be incomplete")
         return _item("dict", *[part for pair in value.items() for part in self._all(*pair)])
 
     def _array(self, value: np.ndarray) -> bytes:
@@ -191,7 +191,7 @@ class _Writer:
     def _function(self, f: types.FunctionType) -> bytes:
         if _by_name(f) and f.__closure__ is None:
             if f.__name__ in _IMPURE:
-                raise Unknown(f"{f.__module__}.{f.__qualname__} may give something else each time")
+                raise Unknown(f"{f.__module__}.{f.__qualname__} may return a different value each time")
             return _item(
                 "named", f"{f.__module__}.{f.__qualname__}".encode(), self.written(_resolved(f) is f or f.__code__)
             )
@@ -224,12 +224,12 @@ class _Writer:
     def _global(self, f: types.FunctionType, name: str, attributes: tuple[str, ...]) -> bytes:
         if name not in f.__globals__:
             if hasattr(builtins, name) and not _pure_builtin(name):
-                raise Unknown(f"{_named(f)} calls {name}(), which may give something else each time")
+                raise Unknown(f"{_named(f)} calls {name}(), which may return a different value each time")
             return _item("builtin", name.encode())
         value, chain = f.__globals__[name], iter(attributes)
         while isinstance(value, types.ModuleType):
             if set(value.__name__.split(".")) & set(_IMPURE):
-                raise Unknown(f"{_named(f)} asks for {value.__name__}, which may give something else each time")
+                raise Unknown(f"{_named(f)} asks for {value.__name__}, which may return a different value each time")
             if _within(value.__name__, TOOLKIT + LIBRARIES):
                 return _item("module", value.__name__.encode())
             attribute = next(chain, None)
@@ -278,9 +278,9 @@ class _Writer:
         if own is not None:
             return _item("object", *self._all(cls, own(value)))
         if not cls.__flags__ & _HEAP_TYPE:
-            raise Unknown(f"an object of {cls.__module__}.{cls.__qualname__}, whose content cannot be seen")
+            raise Unknown(f"an object of {cls.__module__}.{cls.__qualname__}, whose content is not accessible")
         if _within(cls.__module__, LIBRARIES) and not _within(cls.__module__, ("dataclasses", "types", "typing")):
-            raise Unknown(f"an object of {cls.__module__}.{cls.__qualname__}, whose content cannot be seen")
+            raise Unknown(f"an object of {cls.__module__}.{cls.__qualname__}, whose content is not accessible")
         return _item("object", self.written(cls), self._state(value))
 
     def _state(self, value: Any) -> bytes:
@@ -321,7 +321,7 @@ def _reads(code: types.CodeType) -> tuple[tuple[tuple[str, tuple[str, ...]], ...
         if step.opname == "IMPORT_NAME" and not _within(name or None, TOOLKIT + LIBRARIES):
             return (), f"imports {name!r} when called; import it at the top of its module"
         if step.opname in (*_ATTRIBUTES, "IMPORT_FROM") and name in _IMPURE:
-            return (), f"asks for {name!r}, which may give something else each time"
+            return (), f"asks for {name!r}, which may return a different value each time"
         if step.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
             after = itertools.takewhile(lambda s: s.opname in _ATTRIBUTES, steps[i + 1 :])
             found.append((name, tuple(s.argval for s in after)))

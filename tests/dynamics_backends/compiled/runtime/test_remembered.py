@@ -107,7 +107,7 @@ def test_what_cannot_be_told_is_said_and_asked_each_time(folder, caplog):
         for _ in range(2):
             assert answer(remembered.library(source, np.random.default_rng(0))) == 7.0
     assert source.asked == 2
-    assert len(caplog.records) == 1 and "cannot be told" in caplog.text
+    assert len(caplog.records) == 1 and "dependencies are unknown" in caplog.text
 
 
 def test_a_full_disk_keeps_nothing_and_breaks_nothing(folder, monkeypatch):
