@@ -194,7 +194,7 @@ class _Check(NamedTuple):
                 "second",
                 self.extent.own,
                 None,
-                "no second derivatives: DDP and exact Hessians of the time step are unavailable",
+                "no second derivatives: DDP and exact Hessians unavailable",
             )
         yield from self._contractions(what, system, at, p, backends)
 

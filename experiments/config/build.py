@@ -177,7 +177,10 @@ def refined(
         advice = "Increase the margin or the number of knots, or start from another guess."
         status = Status(StatusCode.INFEASIBLE, f"After {rounds} solves: {found.report}.", advice=advice)
     elif status.code is StatusCode.MAX_ITERATIONS and options.max_iterations == task.patience:
-        advice = f"Solves of this problem stop after {task.patience} iterations: try another problem.seed, a smaller margin, or more knots."
+        advice = (
+            f"Solves of this problem stop after {task.patience} iterations: try another problem.seed, a smaller margin, "
+            "or more knots."
+        )
         status = replace(status, advice=advice)
     return replace(solution, meta=meta, status=status)
 

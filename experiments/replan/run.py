@@ -130,7 +130,8 @@ def _require_known(config: Config, task: Task) -> None:
         remedy = "choose the solver sqp, or replan.mode = 'converge', or remove them"
         limits = "joint limits: problem.position_limits = false and problem.velocity_limits = false"
         raise ValueError(
-            f"the real-time iteration of {config.solver_name} does not support constraints, and the problem has {names}: {remedy} ({limits})"
+            f"the real-time iteration of {config.solver_name} does not support constraints, and the problem has {names}: "
+            f"{remedy} ({limits})"
         )
 
 

@@ -87,7 +87,7 @@ def test_durations_are_set_to_the_controls():
 
 
 def test_wrong_arguments_are_answered():
-    with pytest.raises(TypeError, match="SteppedContact makes whole time steps of a length that is given"):
+    with pytest.raises(TypeError, match="SteppedContact has time steps of fixed length"):
         time_scaled(SteppedContact(tree("floating2", 2), ["body1"]))
     with pytest.raises(ValueError, match="semi-implicit steps need a state"):
         time_scaled(to.FunctionMap(lambda x, u, t, p: [u[0]], 1, 1), semi_implicit=True)

@@ -205,7 +205,7 @@ def test_warm_start_from_another_robot_is_doubted(config, out):
     path = dataclasses.replace(saved, meta={**saved.meta, "model": model}).save(out / "other.npz")
     result = run("solve", config, "--out", out, "--warm-start", path, "--set", "output.plots=false")
     assert result.exit_code == SOLVED, result.output
-    assert result.output.index("is of another robot, other, not of double_pendulum") < result.output.index("iter")
+    assert result.output.index("is for another robot, other instead of double_pendulum") < result.output.index("iter")
 
 
 @pytest.mark.filterwarnings("default")
@@ -307,9 +307,7 @@ def test_a_motion_through_its_obstacle_is_no_success(config, out, monkeypatch):
     from problems.arms import arm_go_to
     from problems.task import Nearness
 
-    monkeypatch.setattr(
-        arm_go_to, "_nearness", lambda *_: Nearness(warnings=("elbow is 20 mm inside of the obstacle",))
-    )
+    monkeypatch.setattr(arm_go_to, "_nearness", lambda *_: Nearness(warnings=("elbow is 20 mm inside the obstacle",)))
     result = run("solve", config, "--out", out, "--set", "output.plots=false")
     assert result.exit_code == FAILED
     assert "warning: elbow is 20 mm inside" in result.stderr and "exit code 1" in result.stderr
@@ -395,7 +393,7 @@ def test_bad_settings_end_with_a_sentence(config, out, setting, said):
 
 def test_missing_and_foreign_files(config, tmp_path):
     said = refused("solve", tmp_path / "raech.toml")
-    assert said == f"error: there is no config file {tmp_path / 'raech.toml'}; did you mean {config}?\n"
+    assert said == f"error: config file {tmp_path / 'raech.toml'} does not exist; did you mean {config}?\n"
     foreign = tmp_path / "foreign.npz"
     foreign.write_bytes(b"nothing")
     assert "is not a trajopt solution file" in refused("show", foreign)

@@ -340,7 +340,7 @@ def test_constraints_that_the_planner_passes_over_are_named_before_the_first_pla
     result = run(config, "--out", tmp_path / "out")
     assert result.exit_code == BAD_INPUT
     assert (
-        "knows no constraints, and there are 'obstacle 1'" in result.stderr
+        "does not support constraints, and the problem has 'obstacle 1'" in result.stderr
         and "replan.mode = 'converge'" in result.stderr
     )
 

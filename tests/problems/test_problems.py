@@ -178,7 +178,7 @@ def test_a_goal_in_joint_space_inside_of_an_obstacle_is_doubted():
     obstacle = Obstacle(center=tuple(at), radius=0.1)
     goal = {"goal_position": None, "frame": None, "goal_q": 7 * (0.0,), "q0": (1.0, 0.5, *5 * (0.0,))}
     (doubt,) = go_to(**goal, obstacle=obstacle).warnings
-    assert "at goal_q the arm is " in doubt and "inside of the obstacle: choose another goal" in doubt
+    assert "at goal_q the arm is " in doubt and "inside the obstacle: choose another goal" in doubt
     assert not go_to(**goal).warnings
 
 

@@ -74,7 +74,7 @@ def test_a_price_of_time_is_refused_where_the_problem_has_its_own():
 
 
 def test_what_the_keys_cannot_be_is_told():
-    with pytest.raises(ConfigError, match=r'problem.durations: expected time = "free" beside it'):
+    with pytest.raises(ConfigError, match=r'problem.durations: expected time = "free" to be set too'):
         config(time="fixed")
     with pytest.raises(ConfigError, match="problem.tim: unknown key; did you mean time"):
         read_config({"problem": {"name": "cart_pole", "tim": "free"}})

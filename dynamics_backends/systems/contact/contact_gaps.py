@@ -33,8 +33,8 @@ def doubts_about(gaps: Mapping[str, float]) -> Iterator[str]:
     lowest = min(gaps, key=lambda name: gaps[name])
     if gaps[lowest] < -SUNK:
         yield (
-            f"x0 has {lowest} {100 * -gaps[lowest]:.2g} cm below the ground: the contact force will throw the robot up; raise its base "
-            "by this amount"
+            f"x0 has {lowest} {100 * -gaps[lowest]:.2g} cm below the ground: the contact force will throw the robot up; "
+            "raise its base by this amount"
         )
     if gaps[lowest] > ALOFT:
         yield (

@@ -249,15 +249,15 @@ def test_a_start_outside_is_a_warning_with_the_component():
 
 def test_what_cannot_honor_a_constraint_refuses_it_by_name():
     constrained = problem(constraints=[state_bounds(LINE, -1.0, 1.0, "box")])
-    with pytest.raises(InvalidProblem, match="a shooting loop cannot honor the constraint 'box'"):
+    with pytest.raises(InvalidProblem, match="a shooting loop cannot enforce the constraint 'box'"):
         slq(constrained, constant_guess(constrained))
-    with pytest.raises(InvalidProblem, match="an export cannot honor the constraint 'box'"):
+    with pytest.raises(InvalidProblem, match="an export cannot enforce the constraint 'box'"):
         controller_files(constrained, "controller")
-    with pytest.raises(InvalidProblem, match="RealTimeSLQ cannot honor the constraint 'box'"):
+    with pytest.raises(InvalidProblem, match="RealTimeSLQ cannot enforce the constraint 'box'"):
         RealTimeSLQ().prepare(constrained, WarmStart(constant_guess(constrained), np.zeros((4, 1, 2)), {}))
     refuse_constraints(problem(), "the export")
     with pytest.raises(
-        InvalidProblem, match=r"the export cannot honor the constraint 'box': solve it through trajopt\.solve"
+        InvalidProblem, match=r"the export cannot enforce the constraint 'box': solve it with trajopt\.solve"
     ):
         refuse_constraints(problem(constraints=[state_bounds(LINE, -1.0, 1.0, "box")]), "the export")
 

@@ -211,7 +211,7 @@ def test_a_plane_is_tilted_at_run_time():
 # -- in problems ------------------------------------------------------------------------------------------------------
 def test_other_integrators_and_symbols_are_refused_with_the_remedy():
     system = box()
-    with pytest.raises(ValueError, match="SteppedContact makes whole time steps.*scheme = 'semi_implicit_euler'"):
+    with pytest.raises(ValueError, match="SteppedContact defines its own time steps.*scheme = 'semi_implicit_euler'"):
         SampledSystem(make_backend(system), "rk4")
     with pytest.raises(TraceError, match="choose backend = 'analytic'"):
         symbolic_value(system, ca.SX.sym("x", 13), ca.SX(0, 1), ca.SX.sym("t"), {})

@@ -59,7 +59,7 @@ def test_both_forms_of_the_backend(form):
     ("table", "key", "value", "said"),
     [
         ("solver", "max_iteration", 5, "solver.max_iteration: unknown key; did you mean max_iterations?"),
-        ("solver", "options", {"max_iter": 5}, "solver.options: unknown table; its keys stand in [solver] itself"),
+        ("solver", "options", {"max_iter": 5}, "solver.options: unknown table; move its keys into [solver]"),
         ("problem", "horizn", 5, "problem.horizn: unknown key; did you mean horizon?"),
         ("problem", "weights", {"veloctiy": 1.0}, "problem.weights.veloctiy: unknown key; did you mean velocity?"),
         ("output", "plot", True, "output.plot: unknown key; did you mean plots?"),
@@ -250,7 +250,7 @@ def test_what_another_solver_does_not_take_over_is_told(tmp_path):
     table = '[solver]\nname = "fddp"\nmax_iterations = 7\ncost_tolerance = 1e-3\n'
     path.write_text(table + '[problem]\nname = "arm_go_to"\nrobot = "iiwa7"\ngoal_q = [0, 0, 0, 0, 0, 0, 0]\n')
     other = load_config(path, ['solver.name="ipm"', "solver.hessian=gauss_newton"], told.append)
-    assert told == ["options of fddp that ipm does not have are left out: cost_tolerance"]
+    assert told == ["ignored options of fddp that ipm does not have: cost_tolerance"]
     assert (other.solver_options.max_iterations, other.solver_options.hessian) == (7, "gauss_newton")
     load_config(path, ['solver.name="ddp"'], told.append)  # which has them all
     assert len(told) == 1

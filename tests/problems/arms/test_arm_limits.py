@@ -71,7 +71,7 @@ def test_an_arm_that_cannot_hold_its_start_or_its_goal_is_told(tmp_path):
     needed = [0.6 * 9.81 * np.sin(t) for t in (0.5, 0.8)]
     (goal,) = task(tmp_path, limit=weak, goal_q=(0.8, 0.5)).warnings
     assert goal.startswith(
-        f"hinge is too weak to hold the arm at rest at its goal: that takes {needed[1]:.3g} N m, and its limit is 3"
+        f"hinge is too weak to hold the arm at rest at its goal: this needs {needed[1]:.3g} N m, and its limit is 3"
     )
     assert not task(tmp_path, limit=weak).warnings and needed[0] < 3.0
     (start,) = task(tmp_path, limit=weak, q0=(0.8, 0.0)).warnings
@@ -82,7 +82,7 @@ def test_an_arm_that_cannot_hold_its_start_or_its_goal_is_told(tmp_path):
 def test_dry_friction_that_is_left_out_is_told(tmp_path):
     with_friction = LIMITED + '<dynamics friction="0.5"/>'
     (note,) = task(tmp_path, limit=with_friction).notes
-    assert note.startswith("the dry friction of hinge is left out; friction_velocity")
+    assert note.startswith("dry friction is ignored for hinge; set friction_velocity")
     assert not task(tmp_path, limit=with_friction, friction_velocity=0.1).notes and not task(tmp_path).notes
 
 

@@ -39,8 +39,8 @@ def test_a_link_that_is_inside_is_named_with_its_depth(tmp_path):
     found = told(tmp_path, obstacle)
     assert "link axes 30 mm away" in found.sentences[0] and "20 mm inside (pole)" in found.sentences[0]
     (warning,) = found.warnings
-    assert warning.startswith("pole is 20 mm inside of the obstacle at knot ")
-    assert "margin in its table from 0.01 to 0.03 or more" in warning and "arm_in_scene" in warning
+    assert warning.startswith("pole is 20 mm inside the obstacle at knot ")
+    assert "margin in its table from 0.01 to at least 0.03" in warning and "arm_in_scene" in warning
 
 
 def test_a_link_beyond_all_points_is_told_with_its_frame(tmp_path):
@@ -95,11 +95,16 @@ def test_bodies_around_an_arm_are_told_with_the_link_that_is_inside(tmp_path, we
     model = load_urdf(path, base="fixed")
     bodies = [Body("crate", Box((0.2, 0.2, 0.2)), np.eye(3), np.array([x, 0.0, 0.5])) for x in (0.13, 0.2)]
     found = nearness_of_bodies(model, Scene((bodies[0],)), weight, QS)
-    assert found.sentences == ("surroundings: at the knots the shapes of the links 20 mm inside (pole and crate)",)
+    assert found.sentences == (
+        "surroundings: smallest distance at the knots: the shapes of the links 20 mm inside (pole and crate)",
+    )
     (warning,) = found.warnings
-    assert warning.startswith("pole is 20 mm inside of crate at knot ") and remedy in warning
+    assert warning.startswith("pole is 20 mm inside crate at knot ") and remedy in warning
     clear = nearness_of_bodies(model, Scene((bodies[1],)), weight, QS)
-    assert clear == (("surroundings: at the knots the shapes of the links 50 mm away (pole and crate)",), ())
+    assert clear == (
+        ("surroundings: smallest distance at the knots: the shapes of the links 50 mm away (pole and crate)",),
+        (),
+    )
 
 
 def test_a_robot_without_shapes_says_so(tmp_path):

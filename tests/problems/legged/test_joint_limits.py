@@ -62,5 +62,5 @@ def test_a_motion_within_the_torques_of_weaker_motors(tmp_path):
 def test_a_robot_without_limits_of_torque_is_told(tmp_path):
     file = tmp_path / "strong.urdf"
     file.write_text(robot_path("hyq").read_text().replace('effort="150"', 'effort="0"'))
-    with pytest.raises(ValueError, match="torque_limits = true, but the file of hyq gives no effort limits"):
+    with pytest.raises(ValueError, match="torque_limits = true, but the file of hyq has no effort limits"):
         built("scheduled_gait", robot=str(file), torque_limits=True)

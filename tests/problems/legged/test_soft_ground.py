@@ -42,10 +42,13 @@ def test_a_scheduled_gait_on_soft_ground_has_the_law_too():
     ("override", "message"),
     [
         ("problem.contact_law=hunt_crossly", "problem.contact_law: expected one of exponential, hunt_crossley"),
-        ("problem.contact_parameters.stifness=3", "problem.contact_parameters: expected numbers by the keys stiffness"),
+        (
+            "problem.contact_parameters.stifness=3",
+            "problem.contact_parameters: expected numbers for the keys stiffness",
+        ),
         (
             "problem.contact_law=relaxed_cone",
-            "problem.integrator: expected semi_implicit_euler, which the steps of contact_law = 'relaxed_cone' are",
+            "problem.integrator: expected semi_implicit_euler, required by contact_law = 'relaxed_cone'",
         ),
         ("problem.contact_parameters=3", "problem.contact_parameters: expected a table of numbers by name"),
     ],

@@ -37,7 +37,7 @@ def test_steps_that_are_too_long_are_told_with_a_remedy():
         and "substeps = 5 or more" in message
     )
     (message,) = said(problem(scheme="euler", dt=0.001, substeps=1))
-    assert "euler is stable up to 0.84 ms" in message  # published: 0.84 ms
+    assert "euler is stable for steps up to 0.84 ms" in message  # published: 0.84 ms
     assert said(problem(scheme="euler", dt=0.001, substeps=2)) == []
     assert "semi_implicit_euler is stable" in said(problem(scheme="semi_implicit_euler", substeps=1))[0]
 
@@ -81,7 +81,7 @@ def test_a_start_in_the_ground_or_aloft():
     (sunk,) = (m for m in said(problem(0.53)) if "below the ground" in m)
     assert sunk.startswith("x0 has ") and "4.6 cm below" in sunk
     (aloft,) = said(problem(0.8))
-    assert "every contact point above the ground" in aloft and "22 cm" in aloft
+    assert "all contact points of x0 are above the ground" in aloft and "22 cm" in aloft
 
 
 def test_gaps_are_those_of_the_ground():

@@ -318,7 +318,9 @@ def test_parts_in_the_wrong_place_are_told():
     limit = to.state_bounds(_dynamics().manifold, REST - 1.0, REST + 1.0)
     with pytest.raises(TypeError, match="the running costs: 'control' is a single object; pass a list"):
         _problem(running=control_cost(3))
-    with pytest.raises(TypeError, match=r"constraints: 'state' is a cost; trajopt.bounded\(...\) makes a constraint"):
+    with pytest.raises(
+        TypeError, match=r"constraints: 'state' is a cost; use trajopt.bounded\(...\) to make it a constraint"
+    ):
         _problem(constraints=_problem().terminal)
     with pytest.raises(TypeError, match=r"terminal: 'state bounds' is a constraint; .* trajopt.softened"):
         _problem(terminal=[limit])

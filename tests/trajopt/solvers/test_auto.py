@@ -74,7 +74,7 @@ def test_a_failed_attempt_is_followed_by_another_one_unless_that_is_switched_off
     assert names[:2] == ["ddp", "ipm"] and solution.iterations == sum(
         a["iterations"] for a in solution.meta["attempts"]
     )
-    assert "ddp ended in max_iterations" in solution.status.message
+    assert "ddp ended with max_iterations" in solution.status.message
     ordinal = ("second", "third")[len(names) - 2]
     assert (
         solution.status.message.startswith(f"{names[-1]}: ")
@@ -99,7 +99,8 @@ def test_the_third_attempt_is_told_as_such(monkeypatch):
     assert [name for name, _ in tried(solution)] == ["ddp", "ipm", "dms"]
     assert solution.status.message.startswith("dms: ")
     assert (
-        "It is the third attempt: ddp ended in max_iterations, ipm ended in max_iterations." in solution.status.message
+        "This was the third attempt: ddp ended with max_iterations, ipm ended with max_iterations."
+        in solution.status.message
     )
 
 
@@ -124,7 +125,7 @@ def test_where_all_attempts_fail_the_best_motion_is_kept(monkeypatch):
         monkeypatch.setitem(SOLVERS, name, (run, *SOLVERS[name][1:]))
     solution = to.solve(ocp)
     assert solution.cost == good.cost and len(solution.meta["attempts"]) == 3
-    told = "It is the first attempt, the best one: ipm ended in max_iterations, dms ended in max_iterations."
+    told = "This was the first attempt, the best one: ipm ended with max_iterations, dms ended with max_iterations."
     assert "ddp: lost" in solution.status.message and told in solution.status.message
     assert solution.status.code is StatusCode.CONVERGED  # by its own measures, whatever the solver said
 

@@ -433,9 +433,9 @@ def test_where_no_row_can_be_built_the_error_is_told_at_once(tmp_path):
     [
         (
             "a problem",
-            "is a str: let the function that makes it return an OCP, an OCP and a guess, or a SweepProblem with",
+            "returned a str: return an OCP, an OCP and a guess, or a SweepProblem",
         ),
-        (None, "is a NoneType"),
+        (None, "returned a NoneType"),
         (("a", "b"), r"is a tuple \(str, str\)"),
         (to.SweepProblem("a problem"), "is a SweepProblem"),
     ],

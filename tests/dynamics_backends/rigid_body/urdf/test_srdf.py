@@ -79,7 +79,7 @@ def test_a_posture_in_a_configuration(tmp_path):
     file.write_text(URDF)
     model = to.load_urdf(file)
     with pytest.raises(
-        ValueError, match="q0 = 'ready' is no configuration but 'zero', and no SRDF belongs to .*crane.urdf"
+        ValueError, match="q0 = 'ready' is neither 'zero' nor the name of a posture: no SRDF belongs to .*crane.urdf"
     ):
         at_rest(model, "ready", "q0")
     (tmp_path / "srdf" / "crane_moveit.srdf").write_text(SRDF)

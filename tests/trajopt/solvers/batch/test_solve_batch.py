@@ -242,7 +242,7 @@ def test_second_starts_where_linear_gaps_blow_up():
     assert found.success.all() and found.meta["second_starts"] == [0, 2]
     assert found.messages[0] == str(single.status) and found.iterations[0] == single.iterations
     assert found.cost[[0, 2]] == pytest.approx(single.cost, rel=1e-9)
-    first = int(re.search(r"Linear gaps ended in \w+ after (\d+) iterations", single.status.message)[1])
+    first = int(re.search(r"linear gaps ended with \w+ after (\d+) iterations", single.status.message)[1])
     for limit in (first, first + 4):  # gaps that stay open, without a second start and with one that fails
         single = to.solve(ocp, hanging, {"max_iterations": limit}, solver="gnms")
         assert not single.status.success and ("second start" in single.status.message) == (limit > first)

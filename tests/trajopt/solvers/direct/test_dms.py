@@ -171,7 +171,7 @@ def test_limits_of_iterations_and_time():
     ocp, guess = swing_up()
     s = solve(ocp, guess, {"max_iterations": 3}, solver="dms")
     assert (s.status.code, s.iterations) == (StatusCode.MAX_ITERATIONS, 3)
-    assert "violated most is dynamics of" in s.status.message
+    assert "largest violation: dynamics of" in s.status.message
     s = solve(ocp, guess, {"time_limit": 1e-9}, solver="dms")
     assert s.status.code == StatusCode.TIME_LIMIT
     assert s.xs.shape == (26, 4)

@@ -25,7 +25,7 @@ def test_a_guess_far_from_where_it_begins(solver):
     ocp, guess = swing_up_from_elsewhere()
     told: list[int] = []
     found = to.solve(ocp, guess, None, lambda record: told.append(record.iteration), solver)
-    again = "a second start from the rollout of its controls converged" in found.status.message
+    again = "A second start from the rollout of its controls converged" in found.status.message
     assert found.status.success and again == (solver != "ipm")
     assert found.cost <= to.solve(ocp, guess, solver="fddp").cost * (1.0 + 1e-9)
     assert ocp.cost(found.xs, found.us) == pytest.approx(found.cost, rel=1e-12)

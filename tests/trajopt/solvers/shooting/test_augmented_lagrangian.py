@@ -160,7 +160,7 @@ def test_an_unreachable_goal_is_named():
 def test_too_few_updates_are_reported_with_the_constraint():
     s = solve(mass(), options={"max_outer_iterations": 1})
     assert s.status.code == StatusCode.MAX_ITERATIONS
-    assert "violated most is goal: position at knot 10" in s.status.message
+    assert "largest violation: goal: position at knot 10" in s.status.message
     assert worst_violation(mass(), s.xs, s.us).violation > 1e-6
 
 
