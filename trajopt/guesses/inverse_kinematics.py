@@ -67,7 +67,7 @@ Clearance = Callable[[Array], Array]
 
 
 class Reached(NamedTuple):
-    """What inverse kinematics found for each of N goals; without N for a single goal.
+    """Result of inverse kinematics for each of N goals; without N for a single goal.
 
     q: (N, nq), the solution nearest to q0, clear ones first; where there is none, the configuration nearest to the goal.
     reached: (N,) whether it is a solution, to within NEAR. position_error (N,) [m], rotation_error (N,) [rad]: how far it is from

@@ -12,7 +12,7 @@ from trajopt.stage.kept import Kept as Kept
 
 @dataclass(frozen=True, eq=False)
 class WarmStart:
-    """Where a solver may start; each takes of it what it can use.
+    """Starting point of a solver; each solver uses the fields that it supports.
 
     guess: states and controls. K: gains (N, nu, ndx) of feedback about them, for replanning.
     multipliers: of the dynamics, constraints and bounds, as those of a :class:`~trajopt.results.solution.Solution`, one row for

@@ -276,7 +276,7 @@ class OCP:
         return self.start + self.times
 
     def times_of(self, xs: Array) -> Array:
-        """(N + 1,) times [s] at which states xs (N + 1, nx) are reached: ``times``, unless they tell how long phases last."""
+        """(N + 1,) times [s] at which states xs (N + 1, nx) are reached; scaled if phase durations are states."""
         steps = [
             phase.dt * _stretch(phase, xs[knots]) for phase, knots in zip(self.phases, self.phase_slices, strict=True)
         ]
@@ -284,7 +284,7 @@ class OCP:
 
     @cached_property
     def in_scaled_time(self) -> bool:
-        """Whether states tell how long phases last (:mod:`dynamics_backends.time_scaled`)."""
+        """True if phase durations are states (:mod:`dynamics_backends.time_scaled`)."""
         return any(isinstance(_system(phase), InScaledTime) for phase in self.phases)
 
     @cached_property

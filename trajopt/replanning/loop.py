@@ -27,7 +27,7 @@ BEYOND = 1e6
 
 
 class Plant(Protocol):
-    """What is controlled."""
+    """Controlled plant."""
 
     def state(self) -> Array:
         """The true state (nx,), in the conventions of the problem."""
@@ -109,7 +109,7 @@ class ReplanningLoop:
         return self._account.log(self._tick, names, self._worker.spells(), self._planning.manifold)
 
     def setpoint(self, t: float, feet: Sequence[str] = ()) -> Setpoint:
-        """What the plan in force says at t [s], for a controller; feet: frames that are to be told."""
+        """Setpoint of the current plan at t [s], for a controller; feet: frames whose positions are returned."""
         assert self.plan.problem is not None  # every plan of a loop has one
         return setpoint(self.plan.problem, self.plan, t, feet)
 

@@ -156,7 +156,7 @@ class MovingObject:
         return True
 
     def prediction(self) -> Prediction:
-        """What is known now, as a value of its own."""
+        """Snapshot of the present estimate."""
         return self.track if self.predict_motion else self.track._replace(velocity=np.zeros_like(self.track.velocity))
 
 

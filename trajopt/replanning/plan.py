@@ -176,7 +176,7 @@ class Receding:
 
 @dataclass(frozen=True)
 class Shrinking:
-    """What is left of a problem that begins at 0; None where less than ``least`` knots or ``least_time`` [s] are left."""
+    """Remaining part of a problem that begins at 0; None if less than ``least`` knots or ``least_time`` [s] are left."""
 
     ocp: OCP
     least: int = 2
@@ -189,7 +189,7 @@ class Shrinking:
 
 @dataclass(frozen=True)
 class Regridded:
-    """What is left of a problem of one phase that begins at 0, on as many knots as ever; None where less than ``least`` [s] is.
+    """Remaining part of a single-phase problem that begins at 0, on a constant number of knots; None below ``least`` [s].
 
     Its size never changes; its knots come closer to each other. Raises ValueError for a problem of several phases.
     """

@@ -33,7 +33,7 @@ from trajopt.results.solution import Solution
 
 
 class Planner(Protocol):
-    """What a replanning loop asks of a solver; both steps belong to one solve and are called in turn."""
+    """Solver interface of a replanning loop; both steps belong to one solve and are called alternately."""
 
     def prepare(self, ocp: OCP, warm: WarmStart) -> None:
         """Make ready for the problem, whose x0 is a prediction."""

@@ -27,7 +27,7 @@ PERCENTILES = (50, 95, 99, 100)
 
 
 class EventKind(StrEnum):
-    """What went out of the ordinary."""
+    """Kind of an event in a run."""
 
     NO_MEASUREMENT = "no measurement"
     BAD_MEASUREMENT = "bad measurement"
@@ -100,13 +100,13 @@ class RunLog:
     manifold: Manifold | None = None
 
     def count(self, kind: EventKind) -> int:
-        """How many events are of a kind."""
+        """Number of events of a kind."""
         return sum(event.kind == kind for event in self.events)
 
     def statistics(
         self, manifold: Manifold | None = None, distances: Mapping[str, Array] | None = None
     ) -> dict[str, Any]:
-        """Numbers about the run; distances: name -> (M,), of which the least and the last are told.
+        """Numbers about the run; distances: name -> (M,), whose minimum and last value are reported.
 
         manifold: of the states, by default the log's own, or a vector space in a log that does not know it.
         """

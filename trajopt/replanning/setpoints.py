@@ -44,7 +44,7 @@ FORCE, WRENCH = 3, 6
 
 
 class Setpoint(NamedTuple):
-    """What to do at a time.
+    """Setpoint of a controller at one time.
 
     t [s]; x (nx,), at whose end durations stand where phases last as long as is best; rate (ndx,): its derivative, joint velocities
     and accelerations; u (nu,) feed-forward, never accelerations of a robot's joints but their forces; K (nu, ndx) gains; forces
@@ -95,7 +95,7 @@ def setpoints(
 
 
 def setpoint(ocp: OCP, plan: Plan, t: float, feet: Sequence[str] = ()) -> Setpoint:
-    """What the plan says at time t [s]; behind its end it stays at its last state. ocp: whose solution it is."""
+    """Setpoint of a plan at time t [s]; after its end, the last state. ocp: whose solution it is."""
     return next(_told(ocp, in_seconds(ocp, plan), np.array([t]), feet))
 
 

@@ -83,7 +83,7 @@ class Solution:
 
     @property
     def duration(self) -> float:
-        """How long the motion takes [s]: to the end of ``times``, or as long as durations in its states say."""
+        """Duration of the motion [s]: the end of ``times``, or the sum of durations in the states."""
         return float(self.meta.get("duration", self.times[-1]))
 
     @property

@@ -40,7 +40,7 @@ class Expansion(NamedTuple):
 
 
 class Evaluator(Protocol):
-    """What a shooting solver needs of a problem."""
+    """Problem interface of the shooting solvers."""
 
     manifold: Manifold
 
@@ -82,7 +82,7 @@ class StageEvaluator:
 
     @cached_property
     def may_follow(self) -> bool:
-        """Whether it can go on with another problem of the same structure: where all is compiled."""
+        """True if another problem of the same structure can reuse this evaluator: if everything is compiled."""
         return may_follow(self.stages)
 
     def follow(self, ocp: OCP) -> bool:
@@ -94,12 +94,12 @@ class StageEvaluator:
 
     @property
     def compiled(self) -> bool:
-        """Whether the stages of all phases are compiled code."""
+        """True if the stages of all phases are compiled."""
         return all(stages.compiled for stages in self.stages[:-1])
 
     @property
     def alone(self) -> bool:
-        """Whether everything is compiled code, and one thread is enough for an expansion."""
+        """True if everything is compiled and one thread suffices for an expansion."""
         if not self.may_follow:
             return False
         stages: list[Any] = self.stages[:-1]

@@ -52,7 +52,7 @@ class Sweep:
 
     @property
     def study(self) -> Mapping[str, Any]:
-        """What the rows are functions of: the problem, the variations, the seed, the solver."""
+        """Definition of the study: the problem, the variations, the seed, the solver."""
         return self.group.attrs["study"]
 
     @property
@@ -62,7 +62,7 @@ class Sweep:
 
     @property
     def n(self) -> int:
-        """How many rows the study has been given, finished or not."""
+        """Number of rows of the study, finished or not."""
         return self._stored.n
 
     @property
@@ -106,7 +106,7 @@ class Sweep:
         return Trajectories(chosen, *found)
 
     def items(self, rows: Sequence[int] | None = None, success: bool = True) -> Items:
-        """The rows one by one, read when they are asked for: a dataset for torch.utils.data.DataLoader."""
+        """Rows, read lazily: a dataset for torch.utils.data.DataLoader."""
         return Items(self.folder, tuple(map(int, self._chosen(rows, success, self._stored.marks()))))
 
     def _chosen(self, rows: Sequence[int] | None, success: bool, marks: Array) -> Array:

@@ -50,7 +50,7 @@ MOST_KINDS, LOOKED_AT = 64, 1000
 
 
 class SweepProblem(NamedTuple):
-    """What a row solves: a problem, a guess (default x0, no control), a solver and its options (default those of the study).
+    """Problem of one row: an OCP, a guess (default x0, no control), a solver and its options (default those of the study).
 
     solve: finds the solution in place of these, for problems that are solved in several steps.
     """

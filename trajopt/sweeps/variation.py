@@ -47,7 +47,7 @@ LISTS = ("choices", "each")
 
 @dataclass(frozen=True)
 class Variation:
-    """How one value is drawn: the kind, see the module's table, and its arguments, plain values.
+    """Sampling of one value: the kind, see the module's table, and its arguments, plain values.
 
     >>> Variation.parse("uniform([0, 1], [1, 2])")
     Variation(kind='uniform', arguments=([0, 1], [1, 2]))
@@ -89,7 +89,7 @@ class Variation:
 
     @classmethod
     def parse(cls, text: str) -> Variation:
-        """The variation that a text stands for."""
+        """Parse a variation from text."""
         call = re.fullmatch(r"\s*([A-Za-z_]+)\s*\((.*)\)\s*", text, re.S)
         begun = re.match(r"\s*([A-Za-z_]+)\s*\(", text)
         if not call and begun and begun[1] in (*_RANGES, *LISTS) and text.count("(") > text.count(")"):

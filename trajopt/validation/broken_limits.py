@@ -53,7 +53,7 @@ class BrokenLimit(NamedTuple):
     end: bool = False
 
     def sentence(self, settings: Collection[str] | None = None) -> str:
-        """What happened, and for a limit that was not asked for, the setting that would keep it where the start does.
+        """Sentence about the violation; for a limit that the problem does not contain, with the setting that enforces it.
 
         settings: the names of those that the problem has; None for all.
         """

@@ -46,7 +46,7 @@ def view(
     port: int = PORT,
     token: str | None = None,
 ) -> Viewer:
-    """Show a solution, or several over each other, in a browser at ``Viewer.url``; ``Viewer.close`` ends the view.
+    """Show a solution, or several over each other, in a browser; ``viewer.url`` is the address, ``viewer.close()`` closes it.
 
     ocp, model: the problem or the robot, instead of what the solution carries. guess: shown as a ghost. marks: goals [m], obstacles
     and shapes, instead of those that the solution carries. tracks: frames, or bodies of ``Marks.draw``, whose paths are drawn.

@@ -46,7 +46,7 @@ class Core(NamedTuple):
 
 
 class Way(NamedTuple):
-    """How a body moves: it is displaced by ``offsets`` (K, 3) [m] at ``times`` (K,) [s], rising; on straight lines between them,
+    """Motion of a body: it is displaced by ``offsets`` (K, 3) [m] at ``times`` (K,) [s], rising; on straight lines between them,
     at rest before and after."""
 
     times: tuple[float, ...]
@@ -88,7 +88,7 @@ class Body:
         return np.broadcast_to(self.p, (*t.shape, 3)) if self.way is None else self.p + self.way.at(t)
 
     def cores(self) -> tuple[Core, ...]:
-        """What distances are measured from."""
+        """Cores from which distances are measured."""
         return cores_of(self.shape)
 
 
@@ -108,7 +108,7 @@ class Scene:
 
     @property
     def moves(self) -> bool:
-        """Whether any body does."""
+        """True if any body moves."""
         return any(body.way is not None for body in self.bodies)
 
 

@@ -43,7 +43,7 @@ class MJCFError(ValueError):
 
 
 class MJCFWarning(UserWarning):
-    """What an MJCF says and a model does not hold, so that the robot moves otherwise than in MuJoCo; all in one message."""
+    """Elements of an MJCF that the model ignores, so that the robot moves differently than in MuJoCo; all in one message."""
 
 
 def is_mjcf(source: str | os.PathLike) -> bool:

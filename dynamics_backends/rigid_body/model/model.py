@@ -257,7 +257,7 @@ class Model:
 
     @property
     def floating_base(self) -> bool:
-        """Whether body 0 hangs from the world by a floating joint."""
+        """True if body 0 is connected to the world by a floating joint."""
         return self.nb > 0 and self._is_free(0)
 
     @cached_property

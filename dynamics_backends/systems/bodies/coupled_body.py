@@ -53,7 +53,7 @@ class CoupledBody:
 
     @property
     def damps(self) -> bool:
-        """Whether any joint is damped."""
+        """True if any joint is damped."""
         return bool(np.any(self.damping))
 
     def implicit(self, *, offset: bool) -> Self:

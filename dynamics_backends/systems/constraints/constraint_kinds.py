@@ -235,7 +235,7 @@ class BoundRelation(BoundConstraint):
 
 @dataclass(frozen=True)
 class PointContact:
-    """The point at ``offset`` (3,) [m] of a frame stays at ``reference`` (3,) [m] in the world, asked for with kp only."""
+    """The point at ``offset`` (3,) [m] of a frame stays at ``reference`` (3,) [m] in the world, which is required with kp only."""
 
     frame: str
     offset: tuple[float, ...] = (0.0, 0.0, 0.0)
@@ -251,7 +251,7 @@ class PointContact:
 
 @dataclass(frozen=True)
 class FrameContact:
-    """A frame keeps the pose ``reference`` (7,), position [m] and quaternion x y z w, asked for with kp only."""
+    """A frame has the fixed pose ``reference`` (7,), position [m] and quaternion x y z w, which is required with kp only."""
 
     frame: str
     reference: tuple[float, ...] | None = None

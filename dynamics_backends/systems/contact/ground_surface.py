@@ -41,7 +41,7 @@ class Surface(NamedTuple):
 
 
 class Ground(Protocol):
-    """What a point touches."""
+    """Surface that contact points touch."""
 
     def surface(self, p: Vec, parameters: Mapping[str, Rows]) -> Surface:
         """The surface near the world position p [m]."""

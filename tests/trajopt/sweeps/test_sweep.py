@@ -436,8 +436,8 @@ def test_where_no_row_can_be_built_the_error_is_told_at_once(tmp_path):
             "returned a str: return an OCP, an OCP and a guess, or a SweepProblem",
         ),
         (None, "returned a NoneType"),
-        (("a", "b"), r"is a tuple \(str, str\)"),
-        (to.SweepProblem("a problem"), "is a SweepProblem"),
+        (("a", "b"), r"returned a tuple \(str, str\)"),
+        (to.SweepProblem("a problem"), "returned a SweepProblem"),
     ],
 )
 def test_what_is_no_problem_is_told_with_what_may_be_returned(made, told, tmp_path):

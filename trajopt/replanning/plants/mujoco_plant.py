@@ -122,7 +122,7 @@ class MujocoPlant:
             self._mujoco.mj_step(self._model, self._data)
 
     def acceleration(self, x: Array, tau: Array) -> Array:
-        """The acceleration (nv,) in the state x (nq + nv,) under joint forces tau (nv,); the plant's own state is kept."""
+        """The acceleration (nv,) in the state x (nq + nv,) under joint forces tau (nv,); the state of the plant does not change."""
         data = self._mujoco.MjData(self._model)
         data.qpos[:], data.qvel[:] = self._states.to_mujoco(x)
         data.qfrc_applied[:] = self._states.force_to_mujoco(x[: self._states.nq], tau)

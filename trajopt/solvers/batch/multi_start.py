@@ -29,7 +29,7 @@ class Optimum(NamedTuple):
 
     @property
     def times_found(self) -> int:
-        """How often it was found."""
+        """Number of starts that found this optimum."""
         return len(self.starts)
 
 

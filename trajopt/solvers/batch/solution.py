@@ -65,12 +65,12 @@ class BatchSolution:
 
     @property
     def stopped(self) -> bool:
-        """Whether Ctrl-C ended the batch, be it that all that were begun have come to their end."""
+        """True if Ctrl-C stopped the batch, even if all started problems finished."""
         return bool(self.meta.get("stopped")) or any(s.code is StatusCode.INTERRUPTED for s in self.status)
 
     @property
     def messages(self) -> list[str]:
-        """What the status of each says."""
+        """Status message of each problem."""
         return [str(s) for s in self.status]
 
     def __getitem__(self, i: int) -> Solution:

@@ -27,7 +27,7 @@ DYNAMICS = "dynamics"
 
 
 class Batch:
-    """n problems; ``batch[i]`` is the i-th as an OCP, made when it is asked for. Made of values, or by :meth:`of`.
+    """n problems of one structure; ``batch[i]`` returns problem i as an OCP. Constructed from values, or by :meth:`of`.
 
     ocp: the problem whose values change. values: by name, the first axis of each over the n problems:
 
@@ -131,7 +131,7 @@ class Batch:
 
     @property
     def bounds_differ(self) -> bool:
-        """Whether bounds of constraints may be other ones for other problems."""
+        """True if bounds of constraints may differ between problems."""
         return self.members is not None or any(key in ("lower", "upper") for _, key in self.values)
 
     def unconstrained(self) -> Batch:
