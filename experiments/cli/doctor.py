@@ -98,7 +98,7 @@ def engine() -> Iterator[tuple[str, str]]:
     )
     yield "threads", f"{default_threads()} ({source})"
     yield "kernel cache", str(contents())
-    yield "prebuilt kernels", _built_ahead()
+    yield "prebuilt", _built_ahead()
 
 
 def _built_ahead() -> str:
