@@ -13,17 +13,17 @@ DEMO_OUT := out/demo
 .PHONY: help venv demo test lint format bench docs docs-quick docs-links pictures clean
 
 help:
-	@echo 'make demo    solve the UR5 reach and draw its pictures in $(DEMO_OUT)'
-	@echo 'make test    lint, then the whole test suite (PYTEST_ARGS="-k rnea" for some of it)'
+	@echo 'make demo    solve the UR5 reach and write its plots into $(DEMO_OUT)'
+	@echo 'make test    lint, then the whole test suite (PYTEST_ARGS="-k rnea" for a part of it)'
 	@echo 'make lint    ruff check, ruff format --check, mypy'
 	@echo 'make format  rewrite the sources in the project format'
 	@echo 'make bench   all benchmarks: accuracy, orders, times beside peers, gaits, solvers (tens of minutes)'
 	@echo 'make docs    build the documentation into docs/_build/html; its examples run, warnings are errors'
-	@echo 'make docs-quick  the same without most of the gallery, in a fraction of the time'
+	@echo 'make docs-quick  the same with a small gallery, much faster'
 	@echo 'make docs-links  check the links to other sites (needs a network)'
 	@echo 'make pictures  draw the pictures of README.md again'
-	@echo 'make venv    only set up $(VENV) (the targets above do so themselves)'
-	@echo 'make clean   remove build products, caches and $(DEMO_OUT); $(VENV) stays'
+	@echo 'make venv    only set up $(VENV) (the other targets do this too)'
+	@echo 'make clean   remove build products, caches and $(DEMO_OUT), but not $(VENV)'
 
 venv: $(STAMP)
 	@echo '$(VENV) is ready'
@@ -52,9 +52,9 @@ $(STAMP): pyproject.toml tools/install_cyipopt.py
 	@$(PIP) install -e '.[test,dev,robots,sim,view]' </dev/null
 	@$(BIN)/python tools/install_cyipopt.py </dev/null
 	@$(PIP) install -e '.[scene]' </dev/null || \
-	  echo 'warning: motions among obstacles are checked by capsules alone, and no way around them is planned for' >&2
-	@echo 'Building the kernels that serve many robots ...'
-	@$(BIN)/trajopt cache --prebuild </dev/null || echo 'warning: without them first solutions take longer' >&2
+	  echo 'warning: without the extra scene, motions among obstacles are checked with capsules only, and no paths around them are planned' >&2
+	@echo 'Building the kernels shared by many robots ...'
+	@$(BIN)/trajopt cache --prebuild </dev/null || echo 'warning: without prebuilt kernels first solves take longer' >&2
 	@touch $@
 
 demo: $(STAMP)
