@@ -201,7 +201,7 @@ def test_a_missing_file_is_answered_with_near_ones(tmp_path):
 
 def test_an_option_that_contradicts_the_solver():
     issues = issues_of({"problem": GO_TO, "solver": {"name": "gnms", "shooting": "single"}})
-    assert "means shooting = 'all'" in issues[0]
+    assert "requires shooting = 'all'" in issues[0]
 
 
 @pytest.mark.parametrize(

@@ -182,7 +182,7 @@ def test_a_film_that_cannot_be_written_is_refused_before_the_solve(config, tmp_p
 def test_a_study_that_varies_nothing_is_refused(config):
     values = load_config(config).as_dict()
     del values["sweep"]
-    with pytest.raises(ConfigError, match="nothing is varied; give --vary"):
+    with pytest.raises(ConfigError, match="nothing is varied; use --vary"):
         with_variations(read_config(values))
 
 

@@ -237,7 +237,7 @@ def test_names_stand_for_settings():
     assert {"slq", "ilqr", "gnms", "fddp"} <= set(solver_names())
     assert solver_options("fddp").gaps == "nonlinear"
     assert solver_options("ilqr", max_iterations=7) == SLQOptions(shooting="single", max_iterations=7)
-    with pytest.raises(ValueError, match="solver 'gnms' means shooting = 'all'"):
+    with pytest.raises(ValueError, match="solver 'gnms' requires shooting = 'all'"):
         solver_options("gnms", shooting="single")
 
 

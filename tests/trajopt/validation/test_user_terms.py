@@ -110,7 +110,7 @@ def test_a_decision_is_told_in_one_sentence_with_its_line(caplog):
     solution = to.solve(problem(decides), solver="slq")
     assert solution.status.success
     told = [*caplog.messages, *solution.meta.get("not_compiled", ())]
-    assert told and all(message.count("write it with arithmetic") == 1 for message in told)
+    assert told and all(message.count("use arithmetic and NumPy") == 1 for message in told)
 
 
 @pytest.mark.parametrize("solver", ["slq", "ipm"])

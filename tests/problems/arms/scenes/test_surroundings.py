@@ -86,4 +86,4 @@ def test_a_go_to_that_ends_inside_of_a_body_is_told_as_one_that_does_not_do_what
     task = build_task(asked)
     assert not task.nearness(task.ocp.x0[None]).warnings
     inside = task.nearness(np.array([[0.65, 0.0, 0.0, 0.0]])).warnings  # the post is 0.82 m away in this direction
-    assert len(inside) == 1 and "inside of post" in inside[0] and "surroundings.weight = 0.001" in inside[0]
+    assert len(inside) == 1 and "inside post" in inside[0] and "surroundings.weight = 0.001" in inside[0]
