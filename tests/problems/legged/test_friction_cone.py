@@ -57,7 +57,7 @@ def test_its_derivatives_are_those_of_complex_steps():
 
 
 def test_mistakes():
-    with pytest.raises(ValueError, match="must be positive"):
+    with pytest.raises(ValueError, match="expected a positive number"):
         friction_constraint(standing(), FEET, 0.0)
     with pytest.raises(ValueError, match="at least 3"):
         friction_constraint(standing(), FEET, MU, facets=2)

@@ -57,7 +57,7 @@ def test_around_a_post_and_within_all_limits(robot):
     chosen = config(robot)
     solution = solve_task(chosen, build_task(chosen))
     assert solution.status.success, solution.status.message
-    assert "least distance" in solution.meta["check"]
+    assert "smallest distance" in solution.meta["check"]
     q, v, a, times = motion_at(solution, 2, 1000.0)
     np.testing.assert_allclose([q[0], q[-1]], [[-0.6, 0.0], [0.6, 0.0]], atol=1e-6)
     assert np.abs(v[-1]).max() < 1e-6 and np.abs(v).max() < 2.0 + 1e-3 and np.abs(a).max() < 10.0 + 1e-6

@@ -131,7 +131,7 @@ def test_ctrl_c_returns_what_is_finished(monkeypatch):
     left = [i for i, code in enumerate(codes) if code is StatusCode.INTERRUPTED]
     assert len(left) == 40 - rounds[-1]
     assert np.isfinite(found.xs).all() and (found.iterations > 0).all()
-    assert all("best iterate so far" in found.messages[i] for i in left)
+    assert all("returning the best iterate" in found.messages[i] for i in left)
 
 
 @pytest.mark.parametrize("call", [0, 2, 5])
