@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-import trajopt
 from experiments.cli.cli_support import (
     BAD_INPUT,
     FAILED,

@@ -53,7 +53,8 @@ def require_goal_within_limits(arm: Arm, margin: float) -> None:
         )
         raise ValueError(
             f"goal_q of {model.q_names[i]!r} is {q[i]:.6g}{model.degrees_hint(i, float(q[i]))}, beyond its limit "
-            f"{limit:.6g}{narrowed}, which position_limits = true enforces: choose a goal within the limit, or remove position_limits"
+            f"{limit:.6g}{narrowed}, which position_limits = true enforces: choose a goal within the limit, or remove "
+            "position_limits"
         )
 
 

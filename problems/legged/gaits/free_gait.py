@@ -46,12 +46,12 @@ class Settings(SoftGround, Sampling):
     """A gait without contact schedule, replanned over a receding horizon, for a robot with a floating base
     (:class:`~problems.legged.robot.walker.LeggedRobot`).
 
-    velocity: commanded forward velocity; default 0.4 [m/s]. distance: distance that the base travels, instead of a
-    velocity: in the run of ``replan.duration``, or without a table [replan] in the horizon [m]. height: height of the base; default: standing on the ground [m]. base:
-    weights of the state. slip: weight of the horizontal velocity of feet near the ground. clearance: height below which a
-    foot is near the ground [m]. control_weight: weight of the torques relative to those at rest. terminal: time that scales
-    the terminal weights [s]. contact_parameters: numbers by the keys of the contact law, instead of its defaults; those of
-    relaxed_cone are here a stiffness of 2e4, a relaxation of 1 and a creep of 0.2.
+    velocity: commanded forward velocity; default 0.4 [m/s]. distance: distance that the base travels, instead of a velocity: in
+    the run of ``replan.duration``, or without a table [replan] in the horizon [m]. height: height of the base; default: standing
+    on the ground [m]. base: weights of the state. slip: weight of the horizontal velocity of feet near the ground. clearance:
+    height below which a foot is near the ground [m]. control_weight: weight of the torques relative to those at rest. terminal:
+    time that scales the terminal weights [s]. contact_parameters: numbers by the keys of the contact law, instead of its
+    defaults; those of relaxed_cone are here a stiffness of 2e4, a relaxation of 1 and a creep of 0.2.
     """
 
     ALTERNATIVES = ((("distance",), ("velocity",)),)

@@ -66,17 +66,16 @@ class FootWeights(Checked):
 class Settings(SoftGround):
     """A scheduled gait of any robot with a floating base (:class:`~problems.legged.robot.walker.LeggedRobot`).
 
-    gait: name of the gait; ignored if swings is given. swings: groups of feet that swing in turn, instead of a named gait.
-    swing: duration of a swing [s]. support: duration on all feet before each swing [s]. step_length: length of a step; default 0.15 [m]. distance: distance that the base travels, instead of step_length: the mean of
-    all steps of the feet together [m].
-    step_height: height of a step; default 0.1 [m]. cycles: repetitions of all groups. dt: length of a time step [s]. integrator:
-    integration scheme. substeps: integrator steps per time step. control_weight: weight of the torques. running: running
-    weights of the state. terminal: terminal weights of the state. foot_weights: weights of the feet. schedule_of: file of a
-    solution on soft ground; its contact forces define the contact schedule and its feet the step lengths, instead of gait,
-    swings, swing, support, cycles and step_length. least: shorter contacts and swings of that solution are ignored [s].
-    contact: contact model, "rigid" or "soft". gains: Baumgarte gains (kp, kd) of rigid contacts. friction: friction
-    coefficient of the rigid cone. cone: friction cone as a "cost" with weight foot_weights.friction, or as a "constraint"
-    (:mod:`~problems.legged.contact.friction_cone`).
+    gait: name of the gait; ignored if swings is given. swings: groups of feet that swing in turn, instead of a named gait. swing:
+    duration of a swing [s]. support: duration on all feet before each swing [s]. step_length: length of a step; default 0.15 [m].
+    distance: distance that the base travels, instead of step_length: the mean of all steps of the feet together [m]. step_height:
+    height of a step; default 0.1 [m]. cycles: repetitions of all groups. dt: length of a time step [s]. integrator: integration
+    scheme. substeps: integrator steps per time step. control_weight: weight of the torques. running: running weights of the
+    state. terminal: terminal weights of the state. foot_weights: weights of the feet. schedule_of: file of a solution on soft
+    ground; its contact forces define the contact schedule and its feet the step lengths, instead of gait, swings, swing, support,
+    cycles and step_length. least: shorter contacts and swings of that solution are ignored [s]. contact: contact model, "rigid"
+    or "soft". gains: Baumgarte gains (kp, kd) of rigid contacts. friction: friction coefficient of the rigid cone. cone: friction
+    cone as a "cost" with weight foot_weights.friction, or as a "constraint" (:mod:`~problems.legged.contact.friction_cone`).
     """
 
     ALTERNATIVES = ((("distance",), ("step_length",)), (("schedule_of",), ("step_length", "distance")))

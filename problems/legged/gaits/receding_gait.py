@@ -57,12 +57,13 @@ class Settings(SoftGround, Sampling):
     """A scheduled gait on soft ground, replanned over a receding horizon, for a robot with a floating base and four feet
     (:class:`~problems.legged.robot.walker.LeggedRobot`).
 
-    base: weights of the state. foot: weights of the feet. control_weight: weight of the torques. joints: initial and
-    reference posture [rad]. height: height of the base; default: standing on the ground [m]. gait: name of a gait in
-    :data:`problems.legged.gaits.gait.PATTERNS`. swing: duration of a swing [s]. support: duration on all feet between two
-    swings [s]. cycles: gait cycles before the robot stands. step_length: length of a step; default 0.15 [m]. step_height: height of a
-    step; default 0.1 [m]. distance: distance that the base travels in all cycles, instead of step_length [m]. terminal: terminal weights as a fraction of the running ones. guess_gains: gains (kp, kd) of the joint controller
-    whose motion is the initial guess.
+    base: weights of the state. foot: weights of the feet. control_weight: weight of the torques. joints: initial and reference
+    posture [rad]. height: height of the base; default: standing on the ground [m]. gait: name of a gait in
+    :data:`problems.legged.gaits.gait.PATTERNS`. swing: duration of a swing [s]. support: duration on all feet between two swings
+    [s]. cycles: gait cycles before the robot stands. step_length: length of a step; default 0.15 [m]. step_height: height of a
+    step; default 0.1 [m]. distance: distance that the base travels in all cycles, instead of step_length [m]. terminal: terminal
+    weights as a fraction of the running ones. guess_gains: gains (kp, kd) of the joint controller whose motion is the initial
+    guess.
     """
 
     ALTERNATIVES = ((("distance",), ("step_length",)),)
