@@ -7,6 +7,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input -qq
+INSTALL := $(PIP) install -c constraints.txt -e
 DEMO_OUT := out/demo
 
 .DEFAULT_GOAL := help
@@ -28,7 +29,7 @@ help:
 venv: $(STAMP)
 	@echo '$(VENV) is ready'
 
-$(STAMP): pyproject.toml tools/install_cyipopt.py
+$(STAMP): pyproject.toml constraints.txt tools/install_cyipopt.py
 	@command -v '$(PYTHON)' >/dev/null 2>&1 || { \
 	  echo "error: '$(PYTHON)' was not found. Install Python 3.11 or newer, or name it: make venv PYTHON=python3.12" >&2; exit 1; }
 	@'$(PYTHON)' -c 'import sys; sys.exit(sys.version_info < (3, 11))' </dev/null || { \
@@ -49,9 +50,9 @@ $(STAMP): pyproject.toml tools/install_cyipopt.py
 	    "Remedy: apt install python3-venv (Debian, Ubuntu), or put virtualenv on the path" >&2; exit 1; \
 	fi
 	@echo 'Installing into $(VENV) (once; some minutes, 1.6 GB) ...'
-	@$(PIP) install -e '.[test,dev,robots,sim,view]' </dev/null
+	@$(INSTALL) '.[test,dev,robots,sim,view]' </dev/null
 	@$(BIN)/python tools/install_cyipopt.py </dev/null
-	@$(PIP) install -e '.[scene]' </dev/null || \
+	@$(INSTALL) '.[scene]' </dev/null || \
 	  echo 'warning: without the extra scene, motions among obstacles are checked with capsules only, and no paths around them are planned' >&2
 	@echo 'Building the kernels shared by many robots ...'
 	@$(BIN)/trajopt cache --prebuild </dev/null || echo 'warning: without prebuilt kernels first solves take longer' >&2
@@ -87,7 +88,7 @@ bench: $(STAMP)
 DOCS_STAMP := $(VENV)/.docs-installed
 $(DOCS_STAMP): $(STAMP)
 	@echo 'Installing what the documentation needs into $(VENV) (once) ...'
-	@$(PIP) install -e '.[docs]' </dev/null
+	@$(INSTALL) '.[docs]' </dev/null
 	@touch $@
 
 SPHINX = $(BIN)/python -m sphinx -W --keep-going -q -j 2 -d docs/_build/doctrees

@@ -25,6 +25,7 @@ from pathlib import Path
 REQUIREMENT = "cyipopt>=1.5"
 IPOPT_MINIMUM = (3, 14)
 LINES_SHOWN = 15  # of the output of a failed build
+CONSTRAINTS = Path(__file__).resolve().parents[1] / "constraints.txt"
 AGAIN = f"{shlex.quote(sys.executable)} {shlex.quote(sys.argv[0])}"
 
 PROBE = """
@@ -150,6 +151,7 @@ def build_environment(folder: Path, casadi: Path) -> dict[str, str]:
 def typed_source(folder: Path, environment: dict[str, str]) -> Path:
     """Fetch and unpack the source of cyipopt into the folder, declare the arrays UNTYPED; return the unpacked folder."""
     options = ["--no-cache-dir", "--no-binary", "cyipopt", "--no-deps", "--dest", str(folder)]
+    options += ["--constraint", str(CONSTRAINTS)] if CONSTRAINTS.exists() else []
     pip("download", *options, REQUIREMENT, environment=environment)
     shutil.unpack_archive(next(folder.glob("cyipopt-*.tar.gz")), folder)
     source = next(path for path in folder.glob("cyipopt-*") if path.is_dir())

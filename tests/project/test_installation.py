@@ -16,6 +16,8 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
@@ -185,3 +187,20 @@ def test_a_type_checker_sees_the_names(tmp_path):
     revealed = re.findall(r'Revealed type is "(.*)"', text)
     assert [name.split(".")[-1].strip("'") for name in revealed] == ["Model", "FreeBody", "int"], text
     assert 'Unexpected keyword argument "max_iteration"' in text and 'has no attribute "no_such_name"' in text
+
+
+# -- constraints.txt ----------------------------------------------------------------------------------------------------
+
+UNTESTED = ("video", "compiler", "docs", "bench-crocoddyl")
+"""Extras that `make venv` does not install."""
+
+
+def test_every_dependency_of_the_test_environment_has_an_upper_bound_above_its_lower_one():
+    extras = PROJECT["project"]["optional-dependencies"]
+    asked = [*PROJECT["project"]["dependencies"], *(r for name in extras if name not in UNTESTED for r in extras[name])]
+    lower = {str(canonicalize_name(r.name)): r.specifier for r in map(Requirement, asked)}
+    lower.pop(PROJECT["project"]["name"])
+    lines = [line for line in (ROOT / "constraints.txt").read_text().splitlines() if not line.startswith("#")]
+    upper = dict(line.split("<=") for line in lines)
+    assert upper.keys() == lower.keys()
+    assert [name for name, bound in upper.items() if not lower[name].contains(bound)] == []
