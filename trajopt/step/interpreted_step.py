@@ -6,6 +6,7 @@ those of NumPy's rows, to rounding. A single knot costs about a hundredth: rows 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import lru_cache
@@ -14,16 +15,23 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from dynamics_backends.compiled.interface.sources import Symbols, TraceError, symbolic_value
-from dynamics_backends.protocol import Array, FunctionMap, Parameters
+from dynamics_backends.compiled.interface.sources import (
+    SteppedContact,
+    Symbols,
+    TraceError,
+    stepped_function,
+    symbolic_value,
+)
+from dynamics_backends.protocol import IMPLICIT_STEP, Array, FunctionMap, Parameters, unwrapped
 from dynamics_backends.registry import at_once
 from dynamics_backends.scalar import Rows, Scalar
 from dynamics_backends.symbols import ca, tracing
 from trajopt.problem.impact_stage import ImpactStage
 from trajopt.problem.ocp import OCP, DiscreteMap
-from trajopt.step.integrators import step_rows
+from trajopt.step.integrators import semi_implicit_increment, step_rows
 from trajopt.step.sensitivities import SampledSystem
 
+_LOG = logging.getLogger(__name__)
 _DURATION = "duration of the substep"
 """Parameter of a traced substep beside those of the system; no system has a parameter of this name."""
 _substeps: WeakKeyDictionary[Any, dict[tuple[str, tuple[tuple[str, int], ...]], Any]] = WeakKeyDictionary()
@@ -89,6 +97,8 @@ def _traced(dynamics: SampledSystem, sizes: tuple[tuple[str, int], ...]) -> Any 
 
 
 def _trace(dynamics: SampledSystem, sizes: Mapping[str, int]) -> Any | None:
+    if isinstance(unwrapped(dynamics.stages.map), SteppedContact):
+        return _trace_stepped(dynamics, sizes)
     system, scheme = dynamics.stages.map, dynamics.scheme
 
     def substep(x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Rows:
@@ -103,6 +113,25 @@ def _trace(dynamics: SampledSystem, sizes: Mapping[str, int]) -> Any | None:
         except TraceError:
             return None
         return ca.Function("substep", list(symbols), [ca.cse(value)])
+
+
+def _trace_stepped(dynamics: SampledSystem, sizes: Mapping[str, int]) -> Any | None:
+    """The substep of a robot whose contacts are solved by iterations; None where its ground or law cannot be traced."""
+    system, manifold = unwrapped(dynamics.stages.map), dynamics.manifold
+    with tracing:
+        symbols = Symbols.of(system, {**sizes, IMPLICIT_STEP: 1})
+        xdot = ca.SX.sym("xdot", manifold.ndx)
+        x_next = manifold.integrate(symbols.x, semi_implicit_increment(xdot, symbols.p[IMPLICIT_STEP]))
+        advance = ca.Function("advance", [symbols.x, xdot, symbols.p[IMPLICIT_STEP]], [ca.vertcat(x_next)])
+        inputs = [ca.MX.sym(f"i{i}", s.numel()) for i, s in enumerate(symbols)]
+        try:
+            rate = stepped_function(system, symbols)(*inputs)
+        except LookupError:  # a missing parameter is the same mistake in NumPy
+            raise
+        except Exception as reason:  # a user-defined ground or law that does not work on symbols
+            _LOG.info("NumPy takes the steps: %s", reason)
+            return None
+        return ca.Function("substep", inputs, [advance(inputs[0], rate, inputs[-1])])
 
 
 def _repeated(substep: Any, steps: int, n: int) -> Callable[..., Any]:

@@ -24,6 +24,10 @@ from dynamics_backends.compiled.sources.forces_source import (
     solved_in_loops as solved_in_loops,
 )
 from dynamics_backends.compiled.sources.ready_steps import step_builds as step_builds
+from dynamics_backends.compiled.sources.stepped_function import (
+    SteppedContact as SteppedContact,
+    stepped_function as stepped_function,
+)
 from dynamics_backends.compiled.sources.traced_source import (
     TooLong as TooLong,
     by_rows as by_rows,

@@ -9,7 +9,9 @@ from dynamics_backends.protocol import FunctionMap
 from dynamics_backends.registry import make_backend
 from dynamics_backends.rigid_body.model.sample_models import chain
 from dynamics_backends.systems.bodies.free_body import FreeBody
+from dynamics_backends.systems.contact.ground_surface import Plane
 from dynamics_backends.systems.contact.soft_contact import SoftContact
+from dynamics_backends.systems.contact.stepped_contact import SteppedContact
 from trajopt import OCP, SampledSystem, control_cost, state_cost
 from trajopt.stage.evaluation import Direction, Shooting, StageEvaluator
 from trajopt.step.interpreted_step import InterpretedStep, interpreted
@@ -48,6 +50,30 @@ def test_the_steps_are_those_of_numpy(name, scheme):
     p = {"ground_height": rng.normal(scale=0.01, size=(4, 1))} if name == "contact" else None
     found = InterpretedStep(sampled).step(x, u, t, dt, p)
     np.testing.assert_allclose(found, sampled.step(x, u, t, dt, p), rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("p", [None, {"contact_friction": np.array([0.4]), "contact_relaxation": np.array([0.01])}])
+def test_contacts_that_are_solved_by_iterations_are_those_of_numpy(p):
+    """Hard landings from random states, which take from two to some ten iterations each, with shortened ones among them."""
+    system, rng = SteppedContact(hyq(), FEET), np.random.default_rng(3)
+    sampled = SampledSystem(make_backend(system, "analytic"), "semi_implicit_euler", 2)
+    x, u = standing_states(system.model, FEET, 3, 6), 20.0 * rng.normal(size=(6, system.nu))
+    x[:, system.model.nq :] *= 3.0
+    found, expected = (step.step(x, u, 0.0, 0.02, p) for step in (InterpretedStep(sampled), sampled))
+    np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-9)
+
+
+def test_a_ground_that_cannot_be_traced_is_evaluated_in_numpy():
+    class Terrace(Plane):
+        def surface(self, at, p):
+            if np.all(at.x < 100.0):
+                return super().surface(at, p)
+            raise AssertionError
+
+    system = SteppedContact(hyq(), FEET, ground=Terrace())
+    sampled = SampledSystem(make_backend(system, "analytic"), "semi_implicit_euler")
+    x, u = standing_states(system.model, FEET, 3, 2), np.zeros((2, system.nu))
+    np.testing.assert_array_equal(InterpretedStep(sampled).step(x, u, 0.0, 0.02), sampled.step(x, u, 0.0, 0.02))
 
 
 def test_one_trace_serves_every_number_of_substeps():
