@@ -87,7 +87,7 @@ def user_folder() -> Path:
         folder = Path(platformdirs.user_cache_dir("trajopt"))
         if folder.is_absolute():
             return folder
-    return Path(tempfile.gettempdir()) / f"trajopt-{os.geteuid()}"
+    return Path(tempfile.gettempdir()) / f"trajopt-{getattr(os, 'geteuid', int)()}"
 
 
 @lru_cache(maxsize=32)

@@ -112,7 +112,7 @@ def _built_ahead() -> str:
         return "none, no compiler"
     if not reason:
         return str(contents(prebuilt_folder()))
-    return f"{reason}: first solves take longer; {prebuilt.REMEDY}"
+    return f"{reason}; until then first solves take longer"
 
 
 def missing() -> Iterator[tuple[str, str]]:

@@ -168,7 +168,7 @@ def shown_beside() -> Iterator[None]:
 
     def say(line: str) -> None:
         reason = next(reasons, str)()
-        click.echo(f"{line}; {reason}: {prebuilt.REMEDY}" if reason else line, err=True)
+        click.echo(f"{line}; {reason}" if reason else line, err=True)
 
     with progress.told_beside(say):
         yield

@@ -23,18 +23,18 @@ def note_built() -> None:
 
 
 def outdated() -> str:
-    """Why they do not serve; '' where they do. Raises CompilerError where there is no compiler they could be of."""
+    """The reason why they do not serve, with the remedy; '' where they do. Raises CompilerError without a compiler."""
     folder = prebuilt_folder()
     problem = problem_of(folder) if folder.is_dir() else ""
     if problem:
         return f"the kernels of the installation are not used: {problem}"
     found = read_value(folder / FILE)
     if found is None:
-        return "the installation has no prebuilt kernels"
+        return f"the installation has no prebuilt kernels: {REMEDY}"
     sources, machine = found
     if sources != _sources():
-        return "the prebuilt kernels are older than the sources"
-    return "" if machine == _machine() else "the prebuilt kernels belong to another compiler or processor"
+        return f"the prebuilt kernels are older than the sources: {REMEDY}"
+    return "" if machine == _machine() else f"the prebuilt kernels belong to another compiler or processor: {REMEDY}"
 
 
 def _sources() -> str:
