@@ -217,15 +217,16 @@ class _Comparison:
             return Run(number, variant, notes=(variant.reason,))
         config = variant.config
         try:
-            task = build_task(config)
-            make_ready(config, task)  # compiling and tracing are not timed
-            solution = solve_task(config, task)
+            try:
+                task = build_task(config)
+                make_ready(config, task)  # compiling and tracing are not timed
+                solution = solve_task(config, task)
+            except CANNOT_RUN as error:
+                return Run(number, variant, notes=(_reason(error),))
             if solution.status.code == StatusCode.INTERRUPTED:
                 return Run(number, variant, solution)
             facts = self._facts(config, task, solution)
             differences = list(self._differences(task, facts))
-        except CANNOT_RUN as error:
-            return Run(number, variant, notes=(str(error),))
         except Exception as error:  # a defect, which is raised once the finished rows are written
             return Run(number, variant, notes=(f"{type(error).__name__}: {error}",), error=error)
         self.first = self.first or (number, task, facts)
@@ -246,14 +247,15 @@ class _Comparison:
         return Facts(engine, integrator_of(config, task), solver, hessian, self._error(config, task, solution))
 
     def _error(self, config: Config, task: Task, solution: Solution) -> float:
-        """At the solution, or at the guess where that is not finite; NaN where the reference cannot run."""
+        """At the solution, or at the guess where that is not finite or has another horizon than the problem (as solutions of
+        refined problems may); NaN where the reference cannot run."""
         if self.reference is None:
             try:
                 self.reference = build_task(_of_backend(config, REFERENCE).with_engine("numpy"))
             except CANNOT_RUN:
                 return float("nan")
         finite = np.isfinite(solution.xs).all() and np.isfinite(solution.us).all()
-        xs, us = (solution.xs, solution.us) if finite else task.guess
+        xs, us = (solution.xs, solution.us) if finite and len(solution.us) == task.ocp.horizon else task.guess
         return derivative_error(numerics_for(task.ocp).evaluator, self.reference.ocp, np.asarray(xs), np.asarray(us))
 
     def _differences(self, task: Task, facts: Facts) -> Iterator[str]:
@@ -299,9 +301,10 @@ def _other_problem(first: Task, task: Task) -> Iterator[str]:
 
 
 def _difference(here: Any, there: Any) -> float:
-    """The largest difference relative to max(1, size); entries that are not finite in both are equal."""
+    """The largest difference relative to max(1, size); infinity where only one side is finite, 0 where none is."""
     size = np.abs(np.subtract(here, there)) / np.maximum(1.0, np.abs(there))
-    return float(np.where(np.isfinite(here) | np.isfinite(there), size, 0.0).max(initial=0.0))
+    neither = ~(np.isfinite(here) | np.isfinite(there))
+    return float(np.where(np.isfinite(size), size, np.where(neither, 0.0, np.inf)).max(initial=0.0))
 
 
 def _remarks(config: Config, task: Task, solution: Solution, facts: Facts) -> Iterator[str]:
