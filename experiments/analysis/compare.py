@@ -222,7 +222,7 @@ class _Comparison:
                 make_ready(config, task)  # compiling and tracing are not timed
                 solution = solve_task(config, task)
             except CANNOT_RUN as error:
-                return Run(number, variant, notes=(_reason(error),))
+                return Run(number, variant, notes=(str(error),))
             if solution.status.code == StatusCode.INTERRUPTED:
                 return Run(number, variant, solution)
             facts = self._facts(config, task, solution)
