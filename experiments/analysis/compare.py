@@ -27,6 +27,7 @@ from trajopt.results.records import OTHER, PHASES
 from trajopt.solvers.registry import SOLVERS
 from trajopt.stage.numerics import numerics_for
 from trajopt.step.contraction import missing_curvature
+from trajopt.validation.validation import InvalidProblem
 
 COLUMNS = (
     "row",
@@ -268,6 +269,12 @@ class _Comparison:
         if facts.integrator != of_first.integrator:
             yield f"integrator {facts.integrator}, there {of_first.integrator}"
         yield from _other_problem(first, task)
+
+
+def _reason(error: Exception) -> str:
+    """The error's message in one line."""
+    findings = [f.message for f in error.findings] if isinstance(error, InvalidProblem) else [str(error)]
+    return "; ".join(" ".join(message.split()) for message in findings)
 
 
 def integrator_of(config: Config, task: Task) -> str:

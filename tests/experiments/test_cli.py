@@ -556,7 +556,7 @@ def test_compare_says_that_a_backend_has_no_second_derivatives(config, out):
         ("ddp", "analytic", "exact", "converged", "yes"),
         ("ddp", "complex_step", "exact", "not possible", ""),
     ]
-    lacking = "the backend complex_step has no second derivatives of FreeBody"
+    lacking = "the backend complex_step has no second derivatives of FreeBody; choose backend = "
     assert rows[1][NOTES].startswith(
         "not comparable with row 1: Hessian scqp, there exact; sqp ran with hessian scqp: "
     )

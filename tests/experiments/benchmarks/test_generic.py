@@ -21,7 +21,7 @@ class Here:
 
 
 def instruction_set():
-    """Those of the process that this is called in."""
+    """Instruction set and lanes of the process that calls it."""
     return find_toolchain().march, find_toolchain().lanes
 
 
