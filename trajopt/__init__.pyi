@@ -335,6 +335,7 @@ from trajopt.sweeps.variation import Variation as Variation
 from trajopt.validation.broken_limits import (
     BrokenLimit as BrokenLimit,
     broken_limits as broken_limits,
+    self_collision_note as self_collision_note,
 )
 from trajopt.validation.validation import (
     Finding as Finding,

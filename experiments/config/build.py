@@ -16,7 +16,17 @@ from experiments.config.config import Backend, Config, read_config
 from problems.free_time import freed
 from problems.registry import load_problem
 from problems.task import Task
-from trajopt import OCP, Guess, Solution, StatusCode, broken_limits, resampled_guess, solve, solver_options
+from trajopt import (
+    OCP,
+    Guess,
+    Solution,
+    StatusCode,
+    broken_limits,
+    resampled_guess,
+    self_collision_note,
+    solve,
+    solver_options,
+)
 from trajopt.guesses.warm_start import WarmStart
 from trajopt.results.records import PHASES, Callback
 from trajopt.results.status import Status
@@ -82,19 +92,20 @@ def solve_task(
         solution = last(guess)
     facts: dict[str, Any] = {"config": config.resolved(task.resolved).as_dict()}
     if "limits" in solution.meta:
-        facts["limits"] = limits_of(config, task, solution)
+        facts |= limits_of(config, task, solution)
     return replace(solution, meta={**solution.meta, **facts})
 
 
-def limits_of(config: Config, task: Task, solution: Solution) -> list[dict[str, Any]]:
-    """The limits that a solution exceeds, of contacts too, with the keys of the problem that would keep them."""
+def limits_of(config: Config, task: Task, solution: Solution) -> dict[str, Any]:
+    """The limits that a solution exceeds, of contacts and self-collision too, with the keys of the problem that would keep them."""
     ocp = task.ocp if task.latest is None else task.latest()
     settings = [f.name for f in fields(load_problem(config.problem_name).Settings)]
     broken = [
         *broken_limits(ocp, solution.xs, solution.us),
         *task.contact_limits(solution.xs, solution.us),
     ]
-    return [{"sentence": b.sentence(settings), "enforced": b.enforced} for b in broken]
+    limits = [b.as_meta(settings) for b in broken]
+    return {"limits": limits, "self_collision": self_collision_note(ocp, solution.xs)}
 
 
 def uncut(solution: Solution) -> Solution:

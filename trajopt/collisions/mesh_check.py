@@ -132,6 +132,10 @@ class MeshCheck:
 
         return look
 
+    def places(self, qs: Array) -> Places:
+        """Poses at configurations (M, nq), for :meth:`distance`."""
+        return self._places(qs, np.zeros(len(qs)))
+
     def _places(self, qs: Array, times: Array) -> Places:
         bodies = np.array([body.places(times) for body in self.scene.bodies]).reshape(len(self.bodies), len(qs), 3)
         return Places(body_poses(self.model, qs), bodies)

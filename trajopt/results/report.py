@@ -101,7 +101,7 @@ def check_lines(solution: Reported) -> list[Line]:
     if "check" in meta:
         lines.append(Line(f"{meta['check']}; solves: {meta['rounds']}"))
     if "limits" in meta:
-        lines += _limits(meta["limits"], solution.status.acceptable)
+        lines += _limits(meta["limits"], meta.get("self_collision", ""), solution.status.acceptable)
     missed = () if solution.status.code is StatusCode.GOAL_MISSED else goals.get("missed", ())  # the status has them
     warnings = [*missed, *meta.get("findings", ()), *meta.get("not_compiled", ())]
     return lines + [Line(s, warning=True) for s in dict.fromkeys(warnings)]
@@ -112,11 +112,13 @@ def report(solution: Reported) -> str:
     return "\n".join(f"warning: {line.text}" if line.warning else line.text for line in report_lines(solution))
 
 
-def _limits(limits: Sequence[Mapping[str, Any]], usable: bool) -> list[Line]:
+def _limits(limits: Sequence[Mapping[str, Any]], self_collision: str, usable: bool) -> list[Line]:
     """Every limit that is exceeded; those that the problem does not enforce are warnings."""
     if not limits:
-        return [Line(f"all limits are kept{'' if usable else ' by this iterate, which is no solution'}")]
-    return [Line(limit["sentence"], warning=not limit["enforced"]) for limit in limits]
+        iterate = "" if usable else " by this iterate, which is no solution"
+        return [Line(f"all limits are kept{iterate}{f'; {self_collision}' if self_collision else ''}")]
+    note = [Line(self_collision)] if self_collision else []
+    return note + [Line(limit["sentence"], warning=not limit["enforced"]) for limit in limits]
 
 
 LEFT_OUT = "left_out"

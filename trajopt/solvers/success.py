@@ -24,7 +24,7 @@ from trajopt.problem.ocp import OCP
 from trajopt.results.solution import Solution
 from trajopt.results.status import STATIONARY, Status, StatusCode
 from trajopt.solvers.measures import Measures, measures
-from trajopt.validation.broken_limits import broken_limits
+from trajopt.validation.broken_limits import NOT_CHECKED, broken_limits, has_links
 from trajopt.validation.reach import goals_of
 from trajopt.validation.replay import Deviation, Replay
 
@@ -49,7 +49,8 @@ def assessed(ocp: OCP, solution: Solution, tolerance: float, replayed: Replayed)
 
     tolerance: the solver's constraint_tolerance. replayed: called once, for a trajectory that is finite.
     meta["measures"]: violation, kkt and sensitivity. meta["replay"]: see :func:`trajopt.validation.replay.as_meta`.
-    meta["goals"]: report and missed, sentences about the goals. meta["limits"]: sentence and enforced of each limit exceeded.
+    meta["goals"]: report and missed, sentences about the goals. meta["limits"]: sentence and enforced of each limit exceeded,
+    but for self-collision, of which meta["self_collision"] is a sentence.
     """
     xs, us, K = solution.xs, solution.us, solution.K
     if not (np.isfinite(xs).all() and np.isfinite(us).all() and np.isfinite(K).all()):
@@ -62,7 +63,8 @@ def assessed(ocp: OCP, solution: Solution, tolerance: float, replayed: Replayed)
         **solution.meta,
         "measures": _measures_meta(found),
         "replay": {"left_out": replay} if isinstance(replay, str) else replay.as_meta(ocp),
-        "limits": [{"sentence": b.sentence(()), "enforced": b.enforced} for b in broken_limits(ocp, xs, us)],
+        "limits": [b.as_meta(()) for b in broken_limits(ocp, xs, us, self_collision=False)],
+        "self_collision": NOT_CHECKED if has_links(ocp) else "",
         "goals": {"report": [s for goal in goals for s in goal.report(xs, times)], "missed": missed},
     }
     return replace(solution, status=verdict(solution.status, found, broken, missed), meta=meta)

@@ -3,17 +3,18 @@
 Looked at are the constraints of the problem and its bounds on controls, which a solve enforces, those on the state at the last knot
 too, where they hold no more; and what is known of the robot: the limits of its joints in position and velocity, and of the forces
 of those that a control drives, as far as no constraint or bound of the problem holds the same number within the same or closer
-limits.
+limits. Links that overlap are among them, at the knots, where the robot's file gives them collision shapes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from dynamics_backends.protocol import Array, Batch, HasActuators, unwrapped
+from trajopt.collisions.self_collision import SelfCollisionCheck, check_self_collision
 from trajopt.problem.constraints import Constraint, chosen_coordinates
 from trajopt.problem.ocp import OCP, fitting
 
@@ -30,14 +31,18 @@ KEYS = {
 """The settings that make a problem keep a limit of the robot."""
 LIMITS = ("position", "velocity", "torque")
 ENFORCED = ("control", "constraint")
+SELF_COLLISION = "self-collision"
+KEEPING_APART = "the problem arm_in_scene keeps the links of an arm apart (to.self_collision in a script)"
 
 
 class BrokenLimit(NamedTuple):
-    """The worst of one limit. kind: "position", "velocity", "torque", "control", "constraint", or a contact's "friction cone",
-    "pull" or "center of pressure". name: of the joint, control or component. knot, time [s]: where it is worst; excess: by how much
+    """The worst of one limit.
+
+    kind: "position", "velocity", "torque", "control", "constraint", "self-collision", or a contact's "friction cone", "pull" or
+    "center of pressure". name: of the joint, control, component or links. knot, time [s]: where it is worst; excess: by how much
     there, in ``unit``; limit: what it exceeds, NaN where it is no single number. enforced: whether the problem was to keep it.
-    knots: how many break it. given: whether the given start is beyond it already. end: whether it is held on the way, and broken at
-    the last knot, where nothing holds it.
+    knots: how many break it. given: whether the given start is beyond it already. end: whether it is held on the way, and broken
+    at the last knot, where nothing holds it.
     """
 
     kind: str
@@ -60,6 +65,8 @@ class BrokenLimit(NamedTuple):
         what = (
             f"the {self.kind} limit of {self.name}" if self.kind in (*KEYS, "control") else f"{self.kind} {self.name}"
         )
+        if self.kind == SELF_COLLISION:
+            return self._overlap()
         amount = f"{self.excess:.3g} {self.unit}".strip()
         beyond = "" if np.isnan(self.limit) else f" (limit {self.limit:.4g})"
         where = f"at t = {self.time:.3g} s, knot {self.knot}" + (
@@ -74,14 +81,65 @@ class BrokenLimit(NamedTuple):
             remedy = "; the initial state already violates it: start within the limit"
         return f"{what} is exceeded by {amount}{beyond} {where}{', although it is enforced' if self.enforced else ''}{remedy}"
 
+    def as_meta(self, settings: Collection[str] | None = None) -> dict[str, Any]:
+        """The sentence, and whether the problem was to keep the limit, as plain values."""
+        return {"sentence": self.sentence(settings), "enforced": self.enforced}
 
-def broken_limits(ocp: OCP, xs: Array, us: Array) -> list[BrokenLimit]:
+    def _overlap(self) -> str:
+        """The sentence about links that overlap."""
+        where = f"at t = {self.time:.3g} s, knot {self.knot}" + (f", and at {self.knots - 1} more" * (self.knots > 1))
+        remedy = "the given start has it already: begin elsewhere" if self.given else KEEPING_APART
+        return f"self-collision: {self.name} overlap by {1e3 * self.excess:.3g} mm {where}; {remedy}"
+
+
+NOT_CHECKED = "self-collision was not checked (trajopt.broken_limits does)"
+"""In place of :func:`self_collision_note` after a solve in a script."""
+
+
+def broken_limits(ocp: OCP, xs: Array, us: Array, *, self_collision: bool = True) -> list[BrokenLimit]:
     """All limits that a trajectory xs (N + 1, nx), us (N, nu) breaks, the enforced ones first; empty for values that are not
-    finite. Raises ValueError for arrays of other shapes."""
+    finite.
+
+    self_collision: whether links are checked against each other, which reads the meshes of a robot when it is first done.
+    Raises ValueError for arrays of other shapes.
+    """
     xs, us = fitting(ocp, xs, us)
     if not (np.isfinite(xs).all() and np.isfinite(us).all()):
         return []
-    return [*_controls(ocp, us), *constraint_violations(ocp, xs, us), *_at_the_end(ocp, xs), *_of_robot(ocp, xs, us)]
+    of_robot = [*_of_robot(ocp, xs, us), *(_self_collisions(ocp, xs) if self_collision else ())]
+    return [*_controls(ocp, us), *constraint_violations(ocp, xs, us), *_at_the_end(ocp, xs), *of_robot]
+
+
+def self_collision_note(ocp: OCP, xs: Array) -> str:
+    """A sentence for the verdict on limits of states xs (N + 1, nx): no self-collision, or why it was not checked.
+
+    Empty where :func:`broken_limits` has one, and without a robot.
+    """
+    check = _self_collision_check(ocp, xs)
+    if check is None or check.collisions:
+        return ""
+    return f"self-collision was not checked: {check.unchecked}" if check.unchecked else "no self-collision at the knots"
+
+
+def _self_collision_check(ocp: OCP, xs: Array) -> SelfCollisionCheck | None:
+    """The check of a robot with two bodies or more; None for others, and for states that are not finite."""
+    if not has_links(ocp) or not np.isfinite(xs).all():
+        return None
+    return check_self_collision(ocp.model, xs[:, : ocp.model.nq])
+
+
+def has_links(ocp: OCP) -> bool:
+    """True if the problem has a robot of two bodies or more."""
+    return ocp.model is not None and ocp.model.nb >= 2 and ocp.manifold.nx >= ocp.model.nq
+
+
+def _self_collisions(ocp: OCP, xs: Array) -> Iterator[BrokenLimit]:
+    check = _self_collision_check(ocp, xs)
+    for c in () if check is None else check.collisions:
+        time, given = float(ocp.times[c.knot]), bool(c.knot == 0)
+        yield BrokenLimit(
+            SELF_COLLISION, " and ".join(c.links), c.knot, time, c.depth, np.nan, "m", False, c.knots, given
+        )
 
 
 def _worst(

@@ -1,0 +1,112 @@
+"""Self-collision along a motion, as part of the verdict on limits."""
+
+import numpy as np
+import pytest
+
+import trajopt as to
+from trajopt.collisions import self_collision
+from trajopt.collisions.self_collision import check_self_collision
+
+INERTIA = '<inertial><mass value="1"/><inertia ixx="1" iyy="1" izz="1" ixy="0" ixz="0" iyz="0"/></inertial>'
+BAR = '<collision><origin xyz="0 0 0.2"/><geometry><cylinder radius="0.03" length="0.4"/></geometry></collision>'
+
+
+def file(shape=BAR, last=BAR):
+    """Three bars of 0.4 m in a plane, at joints about y."""
+    links = "".join(
+        f'<link name="{n}">{INERTIA}{s}</link>' for n, s in (("one", shape), ("two", shape), ("three", last))
+    )
+    joint = '<joint name="{}" type="revolute"><parent link="{}"/><child link="{}"/><axis xyz="0 1 0"/><origin xyz="0 0 {}"/>'
+    limit = '<limit lower="-3.1" upper="3.1" velocity="9" effort="99"/></joint>'
+    ends = (("a", "base", "one", 0), ("b", "one", "two", 0.42), ("c", "two", "three", 0.42))
+    return f'<robot name="bars"><link name="base"/>{links}{"".join(joint.format(*e) + limit for e in ends)}</robot>'
+
+
+@pytest.fixture
+def load(tmp_path):
+    def loaded(text):
+        path = tmp_path / f"bars{len(list(tmp_path.iterdir()))}.urdf"
+        path.write_text(text)
+        return to.load_urdf(path)
+
+    return loaded
+
+
+CLEAR = np.linspace([0.0, 0.0, 0.0], [0.5, 1.0, 1.0], 11)
+ROLLED = np.linspace([0.0, 0.0, 0.0], [0.0, 2.5, 2.5], 11)
+"""The third bar ends across the first one."""
+
+
+def with_limits(model, qs):
+    robot = to.FreeBody(model)
+    dynamics = to.SampledSystem(to.make_backend(robot, "analytic", engine="numpy"))
+    xs = np.hstack([qs, np.zeros_like(qs)])
+    return to.OCP.single_phase(dynamics, xs[0], len(qs) - 1, 0.1, model=model), xs, np.zeros((len(qs) - 1, 3))
+
+
+def test_links_that_overlap_are_found_with_their_knots(load):
+    pytest.importorskip("coal")
+    model = load(file())
+    assert check_self_collision(model, CLEAR) == ((), "")
+    (found,) = check_self_collision(model, ROLLED).collisions
+    assert found.links == ("one", "three") and found.depth > 0.01
+    times = [k for k in range(11) if check_self_collision(model, ROLLED[k : k + 1]).collisions]
+    assert found.knot in times and found.knots == len(times) > 0 and 0 not in times
+
+
+def test_the_verdict_on_limits_has_it(load):
+    pytest.importorskip("coal")
+    model = load(file())
+    ocp, xs, us = with_limits(model, CLEAR)
+    assert to.broken_limits(ocp, xs, us) == []
+    assert to.self_collision_note(ocp, xs) == "no self-collision at the knots"
+    ocp, xs, us = with_limits(model, ROLLED)
+    (broken,) = to.broken_limits(ocp, xs, us)
+    assert broken.kind == "self-collision" and not broken.enforced and not broken.given
+    assert broken.sentence().startswith("self-collision: one and three overlap by")
+    assert "knot" in broken.sentence() and "arm_in_scene keeps" in broken.sentence()
+    assert to.self_collision_note(ocp, xs) == ""
+
+
+def test_a_start_in_self_collision_is_told_as_given(load):
+    pytest.importorskip("coal")
+    ocp, xs, us = with_limits(load(file()), np.tile(ROLLED[-1], (3, 1)))
+    (broken,) = to.broken_limits(ocp, xs, us)
+    assert broken.given and "the given start has it already" in broken.sentence()
+
+
+def test_what_is_not_checked_is_said_with_the_reason(load):
+    ocp, xs, us = with_limits(load(file("", "")), ROLLED)
+    assert to.broken_limits(ocp, xs, us) == []
+    note = to.self_collision_note(ocp, xs)
+    assert note.startswith("self-collision was not checked: ") and "no collision shapes" in note
+    mesh = '<collision><geometry><mesh filename="nowhere.stl"/></geometry></collision>'
+    ocp, xs, us = with_limits(load(file(last=mesh)), ROLLED)
+    assert "nowhere.stl" in to.self_collision_note(ocp, xs)
+    ocp, xs, us = with_limits(to.chain(3), ROLLED)
+    assert "made without a file" in to.self_collision_note(ocp, xs)
+    assert to.self_collision_note(ocp, np.full_like(xs, np.nan)) == ""
+
+
+def test_without_coal_capsules_that_are_clear_suffice(load, monkeypatch):
+    monkeypatch.setattr(self_collision, "find_spec", lambda name: None)
+    model = load(file())
+    assert check_self_collision(model, CLEAR) == ((), "")
+    found = check_self_collision(model, ROLLED)
+    assert not found.collisions and "one and three overlap; the package coal" in found.unchecked
+
+
+def test_links_that_overlap_in_every_posture_are_left_out(load):
+    """A hood on the third link that reaches around its joint into the first."""
+    pytest.importorskip("coal")
+    hood = '<collision><geometry><sphere radius="0.5"/></geometry></collision>'
+    assert check_self_collision(load(file(last=hood)), ROLLED) == ((), "")
+
+
+def test_a_changed_file_is_read_again(tmp_path):
+    pytest.importorskip("coal")
+    path = tmp_path / "bars.urdf"
+    path.write_text(file())
+    assert check_self_collision(to.load_urdf(path), ROLLED).collisions
+    path.write_text(file("", ""))
+    assert check_self_collision(to.load_urdf(path), ROLLED).unchecked

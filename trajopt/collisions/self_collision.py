@@ -1,0 +1,220 @@
+"""Self-collision of a robot along a motion: capsules around its links first, the true shapes where capsules overlap.
+
+Left out are pairs of neighbors on the tree, and pairs that overlap in almost every posture, as modeled housings do.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from dynamics_backends.protocol import Array
+from dynamics_backends.rigid_body.geometry.covers.cover_cache import kept_covers
+from dynamics_backends.rigid_body.geometry.covers.robot_cover import RobotCover
+from dynamics_backends.rigid_body.geometry.links.link_shapes import link_shapes
+from dynamics_backends.rigid_body.geometry.scene import Scene
+from dynamics_backends.rigid_body.geometry.shapes import PlacedShape
+from dynamics_backends.rigid_body.model.model import Model
+from trajopt.collisions.broad_phase import CollisionPairs
+from trajopt.collisions.mesh_check import MeshCheck
+
+SAMPLES = 40
+"""Random postures, the first the neutral one, in which pairs that always overlap are found."""
+ALWAYS = 0.9
+"""A pair that overlaps in this fraction of them always does."""
+CAPSULE = 1.0
+"""How far [m] a capsule may stand out of a shape: one for each shape."""
+SEED = 0
+TOUCH = 1e-3
+"""Depth [m] up to which links touch: files model housings and closed fingers so."""
+
+Pair = tuple[int, int]
+"""Two bodies, the one with the smaller number, -1 for the ground, first."""
+
+
+class SelfCollision(NamedTuple):
+    """The deepest overlap of two links: their names, at which knot, the depth [m], and at how many knots they overlap."""
+
+    links: tuple[str, str]
+    knot: int
+    depth: float
+    knots: int
+
+
+class SelfCollisionCheck(NamedTuple):
+    """collisions: one for each pair of bodies that overlap. unchecked: why the motion could not be checked, else empty."""
+
+    collisions: tuple[SelfCollision, ...] = ()
+    unchecked: str = ""
+
+
+def check_self_collision(model: Model, qs: Array) -> SelfCollisionCheck:
+    """Check configurations qs (M, nq). A robot without a file, shapes or the packages that read them is left unchecked."""
+    qs = np.ascontiguousarray(qs, float)
+    key = (*_identity(model), hash(qs.tobytes()))
+    if key not in _CHECKED:
+        _CHECKED.clear()
+        _CHECKED[key] = _checked(model, qs)
+    return _CHECKED[key]
+
+
+_CHECKED: dict[tuple[str, str, int, int], SelfCollisionCheck] = {}
+
+
+def _identity(model: Model) -> tuple[str, str, int]:
+    """Digest, file and time of its last change: the digest does not depend on shapes."""
+    file = Path(model.source) if model.source else None
+    return model.digest, model.source, file.stat().st_mtime_ns if file is not None and file.is_file() else 0
+
+
+def _checked(model: Model, qs: Array) -> SelfCollisionCheck:
+    try:
+        shapes = _shapes(model)
+        robot = _cover(model, shapes)
+        pairs = _pairs(model, robot)
+        if not pairs:
+            return SelfCollisionCheck()
+        overlaps = _overlaps(robot, pairs, qs)
+        near = {pair: knots for pair, knots in overlaps.items() if len(knots)}
+        if not near:
+            return SelfCollisionCheck()
+        if find_spec("coal") is None:
+            return _by_capsules(model, robot, near)
+        check = _exact(model, shapes)
+        found = {pair: _deepest(check, pair, knots, qs) for pair, knots in near.items()}
+        touching = {pair: deepest for pair, deepest in found.items() if deepest is not None}
+        always = _always(model, robot, check) if touching else frozenset()
+    except (ValueError, OSError, ModuleNotFoundError, MemoryError) as error:
+        return SelfCollisionCheck((), str(error))
+    return SelfCollisionCheck(tuple(deepest for pair, deepest in touching.items() if pair not in always))
+
+
+def _by_capsules(model: Model, robot: RobotCover, near: dict[Pair, Array]) -> SelfCollisionCheck:
+    """The check without coal: capsules that are clear leave no doubt, others do."""
+    always = _always(model, robot, None)
+    names = [" and ".join(_name(robot, body) for body in pair) for pair in near if pair not in always]
+    if not names:
+        return SelfCollisionCheck()
+    reason = f"capsules around {', '.join(names)} overlap; the package coal checks the true shapes (extra scene)"
+    return SelfCollisionCheck((), reason)
+
+
+def _shapes(model: Model) -> tuple[PlacedShape, ...]:
+    """The collision shapes in the robot's file, read again if that has changed. Raises ValueError where there are none."""
+    if not model.source:
+        raise ValueError(f"{model.name} was made without a file, and has no collision shapes")
+    shapes = _read(*_identity(model)[1:])
+    known = {frame.name for frame in model.frames}
+    found = tuple(shape for shape in shapes if shape.link in known)
+    if not found:
+        raise ValueError(f"the file of {model.name} has no collision shapes")
+    return found
+
+
+@lru_cache(maxsize=8)
+def _read(source: str, changed: int) -> tuple[PlacedShape, ...]:
+    found = link_shapes(source, "collision")
+    if found.missing:
+        raise ValueError("; ".join(found.missing))
+    return found.placed
+
+
+_RECENT: dict[tuple[str, str, int], RobotCover] = {}
+
+
+def _cover(model: Model, shapes: tuple[PlacedShape, ...]) -> RobotCover:
+    """One capsule around each shape; the same object for the same robot."""
+    key = _identity(model)
+    if key not in _RECENT:
+        _RECENT.clear()
+        _RECENT[key] = RobotCover.of(model, kept_covers(shapes, CAPSULE, 1))
+    return _RECENT[key]
+
+
+def _pairs(model: Model, robot: RobotCover) -> tuple[Pair, ...]:
+    """Pairs of bodies with shapes that are no neighbors on the tree."""
+    bodies = robot.carried
+    return tuple(
+        (a, b)
+        for i, a in enumerate(bodies)
+        for b in bodies[i + 1 :]
+        if int(model.parent[b]) != a and _joined(model, a, b)
+    )
+
+
+def _joined(model: Model, a: int, b: int) -> bool:
+    """False for the ground and a body whose base floats: contact with the ground is no self-collision."""
+    return a >= 0 or not model.floating_base
+
+
+def _overlaps(robot: RobotCover, pairs: tuple[Pair, ...], qs: Array) -> dict[Pair, Array]:
+    """Pair -> the configurations in which capsules around its bodies overlap, the deepest first."""
+    checked = CollisionPairs(robot, Scene(), pairs)
+    gaps = checked.gaps(qs, np.zeros(len(qs)), 0.0)
+    bases = robot.bodies[list(checked.own_pieces)]
+    found = {}
+    for a, b in pairs:
+        least = gaps[:, robot.bodies == b][:, :, bases == a].reshape(len(qs), -1).min(axis=1)
+        order = np.argsort(least, kind="stable")
+        found[a, b] = order[least[order] < 0.0]
+    return found
+
+
+_ALWAYS: dict[tuple[str, str, int], frozenset[Pair]] = {}
+
+
+def _always(model: Model, robot: RobotCover, check: MeshCheck | None) -> frozenset[Pair]:
+    """Pairs that overlap in almost every posture: by true shapes, or without a check of them by capsules."""
+    key = _identity(model)
+    if key not in _ALWAYS:
+        rng = np.random.default_rng(SEED)
+        qs = np.concatenate([model.neutral()[None], model.random_configuration(rng, SAMPLES - 1)])
+        enough = ALWAYS * SAMPLES
+        often = {pair: k for pair, k in _overlaps(robot, _pairs(model, robot), qs).items() if len(k) >= enough}
+        if check is not None:
+            often = {pair: k for pair, k in often.items() if len(_touching(check, pair, k, qs)) >= enough}
+        _ALWAYS[key] = frozenset(often)
+    return _ALWAYS[key]
+
+
+_EXACT: dict[tuple[str, str, int], MeshCheck] = {}
+
+
+def _exact(model: Model, shapes: tuple[PlacedShape, ...]) -> MeshCheck:
+    """The true shapes of a robot, the last one's."""
+    key = _identity(model)
+    if key not in _EXACT:
+        _EXACT.clear()
+        _EXACT[key] = MeshCheck(model, shapes, Scene())
+    return _EXACT[key]
+
+
+def _touching(check: MeshCheck, pair: Pair, knots: Array, qs: Array) -> dict[int, tuple[float, str, str]]:
+    """Knot -> (depth [m], link, link) of the true shapes of two bodies, where they overlap."""
+    places = check.places(qs[knots])
+    parts = [[i for i, part in enumerate(check.parts) if part.body == body] for body in pair]
+    found: dict[int, tuple[float, str, str]] = {}
+    for k, knot in enumerate(knots.tolist()):
+        for i in parts[1]:
+            for j in parts[0]:
+                apart, _ = check.distance(i, j, k, places)
+                if apart < -TOUCH and -apart > found.get(knot, (0.0,))[0]:
+                    found[knot] = -apart, check.parts[j].link, check.parts[i].link
+    return found
+
+
+def _deepest(check: MeshCheck, pair: Pair, knots: Array, qs: Array) -> SelfCollision | None:
+    touching = _touching(check, pair, knots, qs)
+    if not touching:
+        return None
+    knot = max(touching, key=lambda k: touching[k][0])
+    depth, first, second = touching[knot]
+    return SelfCollision((first, second), knot, depth, len(touching))
+
+
+def _name(robot: RobotCover, body: int) -> str:
+    return next(link for link, other in zip(robot.links, robot.bodies.tolist(), strict=True) if other == body)
