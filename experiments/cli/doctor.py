@@ -33,6 +33,7 @@ EXTRAS = (
     Extra("trimesh", "view", "meshes of robots", "pip install 'trimesh>=4.4'"),
     Extra("pycollada", "view", "meshes in COLLADA files", "pip install 'pycollada>=0.8'"),
     Extra("fast-simplification", "view", "simplification of fine meshes", "pip install 'fast-simplification>=0.1.7'"),
+    Extra("imageio-ffmpeg", "view", "videos in MP4", "pip install 'imageio-ffmpeg>=0.5'"),
     Extra("coal", "scene", "arms among obstacles: collision checks", "pip install 'coal>=3.0'"),
     Extra("ompl", "scene", "arms among obstacles: path planning", "pip install 'ompl>=2.0'"),
     Extra("toppra", "scene", "arms among obstacles: time parameterization", "pip install 'toppra>=0.6'"),

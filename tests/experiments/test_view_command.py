@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -203,3 +204,34 @@ def test_the_command_writes_a_picture_and_a_film(solution, tmp_path):
     assert wrong.exit_code == 2 and "the file name must end in .png or .jpg" in wrong.stderr
     wrong = CliRunner().invoke(main, ["replan", "nowhere.toml", "--video", str(tmp_path / "a.avi")])
     assert wrong.exit_code == 2 and "is not a video file" in wrong.stderr  # before anything else is looked at
+
+
+def test_the_window_takes_a_token_and_warns_of_a_host(solution, tmp_path, monkeypatch):
+    pytest.importorskip("viser")
+    from click.testing import CliRunner
+
+    from experiments.cli.main import main
+    from trajopt.view.viewer import Viewer
+
+    monkeypatch.setattr(Viewer, "wait", lambda self: None)
+    saved = str(solution.save(tmp_path / "solution.npz"))
+    told = CliRunner().invoke(main, ["view", saved, "--port", "18410"])
+    assert told.exit_code == 0 and "token" not in told.output and "host" not in told.stderr, told.output
+    with warnings.catch_warnings():
+        warnings.simplefilter("default")
+        told = CliRunner().invoke(main, ["view", saved, "--port", "18420", "--host", "0.0.0.0", "--token", "random"])
+    assert told.exit_code == 0 and "/?token=" in told.stdout, told.output
+    assert "warning: host 0.0.0.0: anyone who knows the token" in told.stderr
+    told = CliRunner().invoke(main, ["view", saved, "--token", "a b"])
+    assert told.exit_code == 2 and "a token takes letters" in told.stderr
+
+
+def test_a_solution_of_a_script_shows_its_goals_and_obstacles(solution, tmp_path):
+    """Without settings from which a problem could be built again, and without a warning."""
+    from experiments.view.shown import shown
+
+    ball = Body("ball", Sphere(0.1))
+    own = replace(solution, marks=to.Marks(goals=[np.ones(3)], bodies=[ball]))
+    found = shown([to.Solution.load(own.save(tmp_path / "own.npz"))])
+    assert found.doubts == () and [body.name for body in found.marks.bodies] == ["ball"]
+    np.testing.assert_array_equal(found.marks.goals, [np.ones(3)])

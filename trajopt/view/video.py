@@ -60,7 +60,7 @@ def require_film(path: Path) -> None:
     if kind not in KINDS:
         raise ValueError(f"{path.name!r} is not a video file: the name must end in {' or '.join(KINDS)}")
     if kind == ".mp4" and find_spec("imageio_ffmpeg") is None:
-        message = "an MP4 needs the package imageio-ffmpeg: pip install 'urdf-trajopt[video]', or write a .gif"
+        message = "an MP4 needs the package imageio-ffmpeg: pip install 'urdf-trajopt[view]', or write a .gif"
         raise ModuleNotFoundError(message, name="imageio_ffmpeg")
 
 

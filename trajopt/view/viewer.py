@@ -54,7 +54,7 @@ def server_for(host: str = HOST, port: int = PORT, token: str | None = None) -> 
     if not is_loopback(host):
         known = "anyone who knows the token" if token is not None else "anyone"
         warnings.warn(
-            f"host {host}: {known} who reaches port {port} of this machine sees the view and moves its controls, unencrypted; "
+            f"host {host}: {known} can see the view and move its controls over the network, unencrypted; "
             f"{'' if token is not None else 'give a token, or '}keep 127.0.0.1 and forward the port (ssh -L)",
             stacklevel=3,
         )
