@@ -61,7 +61,7 @@ def refusal(headers: Any, path: str, host: str, token: str | None) -> str | None
     if token is None and not is_allowed(name, host):
         return f"the name {name or 'missing'!r} does not belong to this view: open the address that was printed, or give it a token"
     origins = headers.get_all("Origin")
-    if any(urlsplit(origin).netloc != hosts[0] for origin in origins):
+    if any(len(hosts) != 1 or urlsplit(origin).netloc != hosts[0] for origin in origins):
         return f"a page of {origins[0]} may not use this view"
     return None
 
@@ -80,7 +80,7 @@ def _given_token(headers: Any, path: str) -> str | None:
 
 
 def _cookie_name(headers: Any) -> str:
-    """Of each port its own: cookies know none."""
+    """The name of the cookie of a port: browsers send cookies to all ports of a host."""
     hosts = headers.get_all("Host")
     port = hosts[0].rpartition(":")[2] if hosts else ""
     return f"{COOKIE}_{port if port.isdigit() else 80}"
