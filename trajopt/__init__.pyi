@@ -348,5 +348,3 @@ from trajopt.view.view import (
     write_animation as write_animation,
     write_video as write_video,
 )
-
-__version__: str
