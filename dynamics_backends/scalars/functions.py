@@ -123,7 +123,7 @@ def along(slope: Any, direction: Any) -> Any:
 
 
 def _power_of_arrays(a: Any, b: Any) -> Any:
-    """Of floats NumPy's own; of complex numbers to first order in the imaginary parts, which a complex step reads."""
+    """NumPy's power of floats; complex numbers to first order in the imaginary parts, which a complex step reads."""
     x, y = np.real(a).astype(float) if np.ndim(a) else float(np.real(a)), np.real(b)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         value = np.power(x, y)

@@ -180,7 +180,7 @@ class UserFunction:
             found, complaint = _attempted(lambda: self._by_entries((x, u, t, p)))
             alone, failure = _attempted(lambda: self._at_points(x, u, t, p))
         for error in (complaint, failure):
-            if isinstance(error, NoResult) or writes(error):
+            if error is not None and (isinstance(error, NoResult) or writes(error)):
                 raise error
         if found is not None and (alone is None or _agree(found, alone)):
             self._ways["float"] = "entries"

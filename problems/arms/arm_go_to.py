@@ -337,14 +337,15 @@ def _goal_term(arm: Arm, s: Settings, weight: float, rotation_weight: float) -> 
     if arm.x_goal is not None:
         return to.state_cost(arm.manifold, arm.x_goal, arm.weight(q=weight), "goal")
     assert s.goal_position is not None  # see Settings.checks
-    if s.goal_rotation is None:
+    rotation = goal_orientation(arm, s.goal_rotation)
+    if rotation is None:
         return to.frame_position_cost(arm.model, arm.manifold, arm.frame, s.goal_position, weight, "goal")
     return to.frame_placement_cost(
         arm.model,
         arm.manifold,
         arm.frame,
         s.goal_position,
-        goal_orientation(arm, s.goal_rotation),
+        rotation,
         [weight] * 3 + [rotation_weight] * 3,
         "goal",
     )

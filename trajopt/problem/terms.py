@@ -231,17 +231,18 @@ def frame_axis_cost(
     axis: (3,) in the frame; one that points the opposite way at the goal has the residual zero too. Raises UnknownName if the model
     has no such frame, ValueError for an axis without direction, and for an invalid rotation.
     """
-    axis, rotation = np.asarray(axis, dtype=float), rotation_matrix(rotation, f"the rotation of the goal of {frame!r}")
-    if axis.shape != (3,) or not 0.0 < np.linalg.norm(axis) < np.inf or rotation.shape != (3, 3):
+    R = rotation_matrix(rotation, f"the rotation of the goal of {frame!r}")
+    direction = np.asarray(axis, dtype=float)
+    if direction.shape != (3,) or not 0.0 < np.linalg.norm(direction) < np.inf or R.shape != (3, 3):
         raise ValueError(
-            f"axis = {axis.tolist()}; expected a direction (3,) in the frame {frame!r}, and one rotation (3, 3)"
+            f"axis = {direction.tolist()}; expected a direction (3,) in the frame {frame!r}, and one rotation (3, 3)"
         )
-    axis = axis / np.linalg.norm(axis)
-    along = rotation @ axis
+    direction = direction / np.linalg.norm(direction)
+    along = R @ direction
     across = np.linalg.svd(along[None])[2][1:]
     values = {"position": last_axis(position, 3, "position", frame), "across": across.ravel()}
-    residual = partial(residuals.frame_axis, model, model.frame_id(frame), tuple(axis.tolist()))
-    names = (*(f"{frame}.{direction}" for direction in _LINEAR), f"{frame}.tilt 1", f"{frame}.tilt 2")
+    residual = partial(residuals.frame_axis, model, model.frame_id(frame), tuple(direction.tolist()))
+    names = (*(f"{frame}.{component}" for component in _LINEAR), f"{frame}.tilt 1", f"{frame}.tilt 2")
     title = name or f"axis of {frame}"
     return residual_cost(title, residual, manifold, 5, weight, parameters=values, output_names=names)
 
