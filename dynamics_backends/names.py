@@ -5,8 +5,13 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterable, Sequence
+from itertools import islice
+
+from dynamics_backends.user_input import shortened
 
 LISTED = 8  # how many available names an error message lists
+LONGEST = 200  # characters of a name that is compared with others
+MOST_COMPARED = 5000  # names that are compared with an unknown one
 
 
 class UnknownName(KeyError, ValueError):
@@ -33,7 +38,7 @@ def _unknown(message: str, name: str, available: Iterable[str]) -> UnknownName:
     hint = f"did you mean {' or '.join(map(repr, near))}? " if near else ""
     shown = ", ".join(available[:LISTED]) or "none"
     rest = f", ... ({len(available)} in all)" if len(available) > LISTED else ""
-    return UnknownName(f"{message}; {hint}Available: {shown}{rest}")
+    return UnknownName(shortened(f"{message}; {hint}Available: {shown}{rest}"))
 
 
 def _with_similar_part(name: str, available: list[str], count: int = 3) -> list[str]:
@@ -58,7 +63,9 @@ def nearest_names(name: str, available: Iterable[str], count: int = 3) -> list[s
     A name with a prefix, such as "erd:ur5", resembles what its part after the colon resembles too.
     """
     by_lower: dict[str, str] = {}
-    for known in available:
+    if len(str(name)) > LONGEST:
+        return []
+    for known in islice((known for known in available if len(known) <= LONGEST), MOST_COMPARED):
         by_lower.setdefault(known.lower(), known)
         by_lower.setdefault(known.lower().rpartition(":")[2], known)
     near = difflib.get_close_matches(str(name).lower(), by_lower, n=2 * count)

@@ -23,6 +23,7 @@ from dynamics_backends.rigid_body.batched import frame_placement
 from dynamics_backends.rigid_body.geometry.scene import Scene
 from dynamics_backends.rigid_body.mjcf.source import MJCFWarning
 from dynamics_backends.rigid_body.model.model import STANDARD_GRAVITY, Model
+from dynamics_backends.user_input import quoted, shortened
 from problems.robots import is_path, load_robot
 from trajopt import OCP, Guess, SampledSystem, Solution, constant_guess
 from trajopt.problem.goals import Goal, state_goal
@@ -219,7 +220,7 @@ class SettingsError(ValueError):
 
     def __init__(self, problems: Mapping[str, str]) -> None:
         self.problems = dict(problems)
-        super().__init__("; ".join(f"{key}: {text}" for key, text in problems.items()))
+        super().__init__(shortened("; ".join(f"{key}: {text}" for key, text in problems.items())))
 
 
 class Checked:
@@ -253,7 +254,7 @@ class Checked:
         if is_dataclass(getattr(self, key)):
             return ""
         others = {f.name for f in fields(self) if f.name != key}  # type: ignore[arg-type]
-        return "" if others & set(re.findall(r"\w+", expected)) else f", got {getattr(self, key)!r}"
+        return "" if others & set(re.findall(r"\w+", expected)) else f", got {quoted(getattr(self, key))}"
 
 
 @dataclass(frozen=True, kw_only=True)

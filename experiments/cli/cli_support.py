@@ -18,7 +18,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from dynamics_backends.environment import check_environment
 from dynamics_backends.names import UnknownName
+from dynamics_backends.user_input import shortened
 
 if TYPE_CHECKING:
     from experiments.config.config import Config
@@ -38,6 +40,7 @@ def command(function: Callable[..., Any]) -> Callable[..., Any]:
     def wrapped(*args: Any, debug: bool, **options: Any) -> Any:
         try:
             with _warnings_as_lines(), _stopped_as_by_ctrl_c():
+                check_environment()
                 return function(*args, **options)
         except KeyboardInterrupt:
             click.echo(f"interrupted: `trajopt {function.__name__.removesuffix('_config')}` did not finish", err=True)
@@ -74,7 +77,7 @@ def _is_bad_input(error: Exception) -> bool:
 
 def fail(message: str) -> None:
     """End with exit code 2."""
-    click.echo(f"error: {message}", err=True)
+    click.echo(f"error: {shortened(message)}", err=True)
     raise click.exceptions.Exit(BAD_INPUT)
 
 
@@ -88,7 +91,7 @@ def warn(messages: Iterable[str]) -> None:
     """Print each message once per command, on the error stream."""
     for message in messages:
         if _is_new(message):
-            click.echo(f"warning: {message}", err=True)
+            click.echo(f"warning: {shortened(message)}", err=True)
 
 
 def _is_new(key: object) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from dynamics_backends import environment
 from experiments.cli.cli_support import (
     BAD_INPUT,
     FAILED,
@@ -98,7 +98,7 @@ def solve(config: str, overrides: tuple[str, ...], wait: bool, **named: Any) -> 
     if settings.replan is not None:
         warn([f"{config} is meant for `trajopt replan`; this solves its problem once, from the start"])
     waits = wait or settings.backend.engine == "compiled"
-    with starting("compiled" if waits else os.environ.get("TRAJOPT_START", "at once")), ExitStack() as told:
+    with starting("compiled" if waits else environment.start("at once")), ExitStack() as told:
         if settings.output.verbosity:
             told.enter_context(shown_beside())
         _solve(settings, told, **named)

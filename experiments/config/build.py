@@ -280,6 +280,13 @@ def task_of_solution(solution: Solution) -> tuple[Task | None, tuple[str, ...]]:
         task = build_task(read_config(solution.meta["config"], "the settings in the solution"))
     except (ValueError, KeyError, OSError, ModuleNotFoundError) as error:
         return None, (f"the problem cannot be rebuilt ({error})",)
+    ocp = task.ocp
+    expected = {"xs": (ocp.horizon + 1, ocp.manifold.nx), "us": (ocp.horizon, ocp.nu)}
+    if any(getattr(solution, key).shape != shape for key, shape in expected.items()):
+        found = f"xs {solution.xs.shape} and us {solution.us.shape}"
+        return None, (
+            f"its settings describe another problem, with xs {expected['xs']} and us {expected['us']}, not {found}",
+        )
     if not same_robot(task, solution):
         return task, ("the robot model has changed since the solution was saved",)
     return task, ()

@@ -27,14 +27,18 @@ from dynamics_backends.methods.finite_difference import LARGEST_STEP
 from dynamics_backends.names import UnknownName, nearest_names
 from dynamics_backends.registry import ENGINES, METHODS
 from dynamics_backends.rigid_body.robots import ROBOT_WARNINGS
+from dynamics_backends.user_input import InputError, parse_toml, quoted, read_bounded, shortened
 from experiments.config.bundled import config_file
-from experiments.config.schema import read_table
 from problems.free_time import TIME_KEYS, TimeSettings
 from problems.registry import PROBLEMS, load_problem
 from problems.robots import is_path
+from problems.schema import read_table
 from problems.task import Checked, Checks, SettingsError
 from trajopt.sweeps.variation import LISTS, Variation
 
+MOST_ISSUES = 30
+LARGEST_CONFIG = 4 << 20
+"""Bytes of a configuration file, 4 MiB."""
 DEFAULT_SOLVER = "auto"
 DEFAULT_ENGINE = "auto"
 _STEP = f"a positive step of at most {LARGEST_STEP}, with finite differences only"
@@ -50,12 +54,14 @@ ROW = ("problem", "solver", "backend")
 """Tables of which rows of a study are made: no other key varies anything."""
 
 
-class ConfigError(ValueError):
-    """``issues`` holds one sentence for each mistake."""
+class ConfigError(InputError):
+    """``issues`` holds one sentence for each mistake; the message shows MOST_ISSUES of them."""
 
     def __init__(self, source: str, issues: Sequence[str]) -> None:
         self.issues = list(issues)
-        several = f"{len(issues)} problems\n" + "\n".join(f"  - {issue}" for issue in issues)
+        shown = [shortened(issue) for issue in issues[:MOST_ISSUES]]
+        more = [f"and {len(issues) - MOST_ISSUES} more"] if len(issues) > MOST_ISSUES else []
+        several = f"{len(issues)} problems\n" + "\n".join(f"  - {issue}" for issue in [*shown, *more])
         super().__init__(f"{source}: {issues[0] if len(issues) == 1 else several}")
 
 
@@ -237,8 +243,8 @@ def load_config(
     """
     path = config_file(Path(path))
     try:
-        text = path.read_text(encoding="utf-8")
-        values = tomllib.loads(text)
+        text = read_bounded(path, LARGEST_CONFIG).decode("utf-8")
+        values = parse_toml(text)
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(str(path), [_not_toml(text, error)]) from error
     except UnicodeDecodeError as error:
@@ -330,9 +336,9 @@ def parsed_override(override: str) -> tuple[str, Any]:
     key, equals, text = override.partition("=")
     *tables, last = (part.strip() for part in key.split("."))
     if not equals or not last:
-        raise ConfigError("--set", [f"{override!r}: expected key=value, for example problem.dt=0.02"])
+        raise ConfigError("--set", [f"{quoted(override)}: expected key=value, for example problem.dt=0.02"])
     try:
-        value = tomllib.loads(f"value = {text}")["value"]
+        value = parse_toml(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
         value = text.strip()
     return ".".join((*tables, last)), value
@@ -435,13 +441,13 @@ def _problem(table: Any, issues: list[str]) -> tuple[str, Any, TimeSettings]:
     none = TimeSettings()
     known = ", ".join(PROBLEMS)
     if table is not None and not isinstance(table, Mapping):
-        issues.append(f"problem: expected a table [problem] with a name, one of {known}, got {table!r}")
+        issues.append(f"problem: expected a table [problem] with a name, one of {known}, got {quoted(table)}")
         return "", None, none
     if table is None or "name" not in table:
         issues.append(f"problem.name: missing; a table [problem] with a name is needed, one of {known}")
         return "", None, none
     if not isinstance(table["name"], str):
-        issues.append(f"problem.name: expected one of {known}, got {table['name']!r}")
+        issues.append(f"problem.name: expected one of {known}, got {quoted(table['name'])}")
         return "", None, none
     rest = {k: v for k, v in table.items() if k != "name"}
     try:
@@ -463,7 +469,7 @@ def _solver(table: Any, issues: list[str]) -> tuple[str, Any]:
     table = {"name": table} if isinstance(table, str) else table
     name = table.get("name", DEFAULT_SOLVER) if isinstance(table, Mapping) else DEFAULT_SOLVER
     if not isinstance(name, str) or name not in SOLVERS:
-        issues.append(f"solver.name: expected {_one_of(name, SOLVERS)}, got {name!r}")
+        issues.append(f"solver.name: expected {_one_of(name, SOLVERS)}, got {quoted(name)}")
         return "", None
     _, Options, _ = SOLVERS[name]
     rest = {k: v for k, v in table.items() if k != "name"} if isinstance(table, Mapping) else table

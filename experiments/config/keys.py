@@ -12,9 +12,9 @@ from typing import Any, NamedTuple, get_type_hints
 from dynamics_backends.names import unknown_name
 from experiments.config.config import Backend, Output, SweepSettings
 from experiments.config.explanations import meaning_of
-from experiments.config.schema import describe, table_kind
 from problems.free_time import TimeSettings
 from problems.registry import PROBLEMS, load_problem
+from problems.schema import describe, table_kind
 
 
 class Table(NamedTuple):

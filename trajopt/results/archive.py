@@ -2,30 +2,37 @@
 
 from __future__ import annotations
 
+import errno
+import math
 import os
-import struct
 import tempfile
 import zipfile
-import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
+from typing import IO, Literal, NamedTuple
 
 import numpy as np
 
 from dynamics_backends.protocol import Array
+from dynamics_backends.user_input import InputError, quoted
 
 _BEGINNING = b"PK\x03\x04"
-"""How a zip file, and so an archive of arrays, begins."""
-_DAMAGES = (zipfile.BadZipFile, zlib.error, struct.error, EOFError, RuntimeError)
-"""What reading raises where bytes of an archive are missing or changed; RuntimeError where it then seems encrypted."""
+"""First bytes of a zip file, and so of an archive of arrays."""
+_COMPRESSIONS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+SMALL = 256 << 20
+"""[bytes] Archives of at most this size when unpacked, 256 MiB, are read whatever the size of their file."""
+LARGEST_RATIO = 200
+"""Larger archives are at most this many times the size of their file: trajectories shrink to a half, a zip bomb to a thousandth."""
+MOST_ARRAYS = 10_000
+_CHUNK = 1 << 24
 
 
-class ForeignFile(ValueError):
+class ForeignFile(InputError):
     """A file that is no archive of arrays."""
 
 
-class DamagedArchive(ValueError):
+class DamagedArchive(InputError):
     """An archive of which a part is missing or changed."""
 
 
@@ -45,18 +52,100 @@ def write_archive(path: Path, arrays: Mapping[str, Array]) -> None:
     write_whole(path, lambda file: np.savez_compressed(file, **arrays))  # type: ignore[arg-type] # of a keyword
 
 
-def read_archive(path: Path) -> dict[str, Array]:
-    """All arrays of a file. Raises OSError, :class:`ForeignFile` and :class:`DamagedArchive`."""
+class Header(NamedTuple):
+    """Header of an array in an archive. order: of its axes in memory. begin: place of its content [bytes]."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype
+    order: Literal["F", "C"]
+    begin: int
+
+
+def read_archive(path: Path, check: Callable[[Mapping[str, Header]], None] = lambda headers: None) -> dict[str, Array]:
+    """All arrays of a file.
+
+    Headers are read first, and no memory is allocated before sizes agree with them. An archive is refused if it unpacks to more
+    than SMALL bytes and more than LARGEST_RATIO times its own size.
+
+    check: called with all headers by name; what it raises is passed on.
+
+    Raises OSError, :class:`ForeignFile` and :class:`DamagedArchive`.
+    """
     with path.open("rb") as file:
         if file.read(len(_BEGINNING)) != _BEGINNING:  # to numpy, anything else may be a pickle
             raise ForeignFile(f"{path} is no archive of arrays")
+        with _damage_reported(path):
+            archive = zipfile.ZipFile(file)
+        with archive:
+            with _damage_reported(path):
+                members = _members(path, archive)
+                headers = {name: _header(archive, member) for name, member in members.items()}
+            check(headers)
+            with _damage_reported(path):
+                return {name: _values(archive, members[name], header) for name, header in headers.items()}
+
+
+@contextmanager
+def _damage_reported(path: Path) -> Iterator[None]:
+    """Report what reading a zip file raises, which is of a dozen kinds where bytes are changed, as DamagedArchive."""
     try:
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as data:
-            return {name: data[name] for name in data.files}
-    except _DAMAGES as error:
+        yield
+    except (ForeignFile, DamagedArchive):
+        raise
+    except MemoryError as error:
+        raise DamagedArchive(f"{path} does not fit into memory") from error
+    except OSError as error:
+        if error.errno not in (None, errno.EINVAL):  # of the disk; EINVAL: places before the beginning of the file
+            raise
         raise DamagedArchive(f"{path} is not whole ({error})") from error
-    except (ValueError, TypeError, KeyError) as error:
-        raise ForeignFile(f"{path} is no archive of arrays") from error
+    except Exception as error:
+        raise DamagedArchive(f"{path} is not whole ({error})") from error
+
+
+def _members(path: Path, archive: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]:
+    """The members of an archive by the name of their array. Raises ForeignFile, and DamagedArchive for sizes beyond the limits."""
+    members = archive.infolist()
+    found = {member.filename.removesuffix(".npy"): member for member in members}
+    if not all(member.filename.endswith(".npy") for member in members):
+        raise ForeignFile(f"{path} is no archive of arrays")
+    if len(members) > MOST_ARRAYS or len(found) < len(members):
+        raise DamagedArchive(f"{path} has {len(members)} arrays of {len(found)} names")
+    if any(member.compress_type not in _COMPRESSIONS or member.flag_bits & 1 for member in members):
+        raise DamagedArchive(f"{path} is encrypted, or compressed by an unknown method")
+    unpacked, packed = sum(member.file_size for member in members), path.stat().st_size
+    if unpacked > max(SMALL, LARGEST_RATIO * packed):
+        raise DamagedArchive(f"{path} of {packed} bytes claims to unpack to {unpacked}")
+    return found
+
+
+def _header(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> Header:
+    """The header of an array. Raises DamagedArchive where the size that it claims is not that of the member."""
+    with archive.open(member) as file:
+        version = np.lib.format.read_magic(file)
+        if version not in _READ_HEADER:
+            raise DamagedArchive(f"{quoted(member.filename)} is of the unknown format {version}")
+        shape, in_columns, dtype = _READ_HEADER[version](file)
+        header = Header(tuple(map(int, shape)), dtype, "F" if in_columns else "C", file.tell())
+    if dtype.hasobject or dtype.names is not None or dtype.subdtype is not None:
+        raise ForeignFile(f"{member.filename} holds objects")
+    if any(size < 0 for size in shape) or header.begin + math.prod(shape) * dtype.itemsize != member.file_size:
+        raise DamagedArchive(
+            f"{quoted(member.filename)} claims the shape {quoted(shape)} of {dtype}, and has {member.file_size} bytes"
+        )
+    return header
+
+
+_READ_HEADER = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+
+
+def _values(archive: zipfile.ZipFile, member: zipfile.ZipInfo, header: Header) -> Array:
+    """An array, read in chunks: memory is taken up by what is there, not by what is claimed."""
+    with archive.open(member) as file:
+        file.read(header.begin)
+        content = bytearray()
+        while chunk := file.read(_CHUNK):
+            content += chunk
+    return np.frombuffer(content, header.dtype).reshape(header.shape, order=header.order)
 
 
 def _write_beside(path: Path, write: Callable[[IO[bytes]], object]) -> None:

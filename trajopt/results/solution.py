@@ -10,7 +10,7 @@ import json
 import os
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import MISSING, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +19,19 @@ import numpy as np
 from dynamics_backends.protocol import Array
 from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.rigid_body.model.model_data import model_from_data, model_to_data
+from dynamics_backends.user_input import InputError, parse_json, quoted
 from trajopt.problem.marks import Marks, marks_from_data, marks_to_data
-from trajopt.results.archive import DamagedArchive, ForeignFile, read_archive, write_archive
+from trajopt.results.archive import ForeignFile, read_archive, write_archive
 from trajopt.results.records import NUMBERS, OTHER, PHASES, IterationRecord
+from trajopt.results.solution_checks import (
+    ARRAYS,
+    MULTIPLIER,
+    check_headers,
+    check_metadata,
+    check_times,
+    is_count,
+    status_from,
+)
 from trajopt.results.status import Status
 
 FORMAT = "trajopt.solution"
@@ -33,12 +43,9 @@ CONVENTIONS = {
     "policy": "u = us + k + K (x (-) xs)",
     "units": "SI, radians",
 }
-_ARRAYS = ("xs", "us", "K", "k", "times")
-_MULTIPLIER = "multiplier: "
-"""What the names of multipliers in a file begin with."""
 
 
-class SolutionFileError(ValueError):
+class SolutionFileError(InputError):
     """A file that is not a solution, or not a whole one."""
 
 
@@ -134,10 +141,10 @@ class Solution:
         """
         path = Path(path)
         history = np.array([[getattr(r, n) for n in NUMBERS] for r in self.history], dtype=float)
-        arrays = {name: getattr(self, name) for name in _ARRAYS}
+        arrays = {name: getattr(self, name) for name in ARRAYS}
         arrays["history"] = history.reshape(len(self.history), len(NUMBERS))
         arrays["cost"] = np.array(self.cost)
-        arrays |= {_MULTIPLIER + name: value for name, value in self.multipliers.items()}
+        arrays |= {MULTIPLIER + name: value for name, value in self.multipliers.items()}
         arrays["metadata"] = np.array(json.dumps(self._metadata(), default=_plain))
         write_archive(path, arrays)
         return path
@@ -174,48 +181,96 @@ class Solution:
     def load(cls, path: str | os.PathLike[str]) -> Solution:
         """Read a file written by :meth:`save`.
 
-        Raises FileNotFoundError, or :class:`SolutionFileError` if the file is truncated or of another kind.
+        Raises OSError, and :class:`SolutionFileError` for a file that is damaged, incomplete or of another kind.
         """
-        foreign = (
-            f"{path} is not a trajopt solution file; give the solution.npz that a solve has written (a run of `trajopt replan` has "
-            "animation.html beside it, and --video or --view show one)"
-        )
         try:
-            found = read_archive(Path(path))
-            multipliers = [name for name in found if name.startswith(_MULTIPLIER)]
-            arrays = {name: found[name] for name in (*_ARRAYS, "cost", "history", *multipliers)}
-            metadata = json.loads(str(found["metadata"]))
-        except DamagedArchive as error:
+            found = read_archive(Path(path), check_headers)
+            metadata = parse_json(str(found["metadata"]))
+            if not isinstance(metadata, dict) or metadata.get("format") != FORMAT:
+                raise SolutionFileError(f"{path} is no solution file: its metadata do not say {FORMAT!r}")
+            version: Any = metadata.get("format_version")
+            if not is_count(version):
+                raise ValueError(f"the version of its format is {quoted(version)}")
+            if version > FORMAT_VERSION:
+                newer = f"format {version}; this version reads up to {FORMAT_VERSION}"
+                raise SolutionFileError(f"{path} was written by a newer version ({newer}): update trajopt")
+            if version == 1:
+                metadata["hessian"] = metadata.get("curvature")
+            check_metadata(metadata)
+            return cls._assemble(found, metadata)
+        except SolutionFileError:
+            raise
+        except ForeignFile as error:
+            raise SolutionFileError(
+                f"{path} is not a trajopt solution file; give the solution.npz that a solve has written (a run of `trajopt replan` "
+                "has animation.html beside it, and --video or --view show one)"
+            ) from error
+        except ValueError as error:
             raise SolutionFileError(f"{path} is not a whole solution file ({error}); solve and save again") from error
-        except (ForeignFile, KeyError, ValueError) as error:
-            raise SolutionFileError(foreign) from error
-        if not isinstance(metadata, dict) or metadata.get("format") != FORMAT:
-            raise SolutionFileError(f"{path} is no solution file: its metadata do not say {FORMAT!r}")
-        if metadata["format_version"] > FORMAT_VERSION:
-            newer = f"format {metadata['format_version']}; this version reads up to {FORMAT_VERSION}"
-            raise SolutionFileError(f"{path} was written by a newer version ({newer}): update trajopt")
-        return cls._assemble(arrays, metadata)
 
     @classmethod
-    def _assemble(cls, arrays: dict[str, Array], metadata: dict[str, Any]) -> Solution:
-        hessians = metadata["hessian"] if metadata["format_version"] > 1 else metadata["curvature"]
-        rows = zip(arrays["history"], hessians, metadata["phase_times"], strict=True)
-        history = []
-        for values, hessian, times in rows:
-            numbers = dict(zip(metadata["history_columns"], map(float, values), strict=True))
-            numbers["iteration"] = int(numbers["iteration"])
-            history.append(IterationRecord(**numbers, hessian=hessian, times=times))
+    def _assemble(cls, found: Mapping[str, Array], metadata: dict[str, Any]) -> Solution:
+        """The solution of checked metadata. Raises ValueError where arrays and metadata do not agree."""
+        numbers = {key: np.asarray(value, float) for key, value in found.items() if value.dtype.kind in "fiu"}
+        check_times(numbers["times"])
+        model = _model_of(metadata)
+        if model is not None and numbers["xs"].shape[1] < model.nq:
+            raise ValueError(
+                f"its states have {numbers['xs'].shape[1]} entries, and its robot has {model.nq} coordinates"
+            )
         return cls(
-            **{name: arrays[name] for name in _ARRAYS},
-            cost=float(arrays["cost"]),
-            status=Status.from_dict(metadata["status"]),
+            **{name: numbers[name] for name in ARRAYS},
+            cost=float(numbers["cost"]),
+            status=status_from(metadata["status"]),
             iterations=metadata["iterations"],
-            history=tuple(history),
+            history=_history(numbers["history"], metadata),
             meta=metadata["meta"],
-            model=model_from_data(metadata["robot"]) if metadata.get("robot") else None,
-            marks=marks_from_data(metadata["marks"]) if metadata.get("marks") else None,
-            multipliers={k.removeprefix(_MULTIPLIER): v for k, v in arrays.items() if k.startswith(_MULTIPLIER)},
+            model=model,
+            marks=_marks_of(metadata),
+            multipliers={k.removeprefix(MULTIPLIER): v for k, v in numbers.items() if k.startswith(MULTIPLIER)},
         )
+
+
+def _model_of(metadata: Mapping[str, Any]) -> Model | None:
+    """The robot of checked metadata. Raises ValueError for one that cannot be built."""
+    if not metadata.get("robot"):
+        return None
+    try:
+        return model_from_data(metadata["robot"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"its robot cannot be read: {error}") from error
+
+
+def _marks_of(metadata: Mapping[str, Any]) -> Marks | None:
+    """The goals and obstacles of checked metadata. Raises ValueError for some that cannot be built."""
+    if not metadata.get("marks"):
+        return None
+    try:
+        return marks_from_data(metadata["marks"])
+    except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
+        raise ValueError(f"its goals and obstacles cannot be read: {error}") from error
+
+
+def _history(values: Array, metadata: Mapping[str, Any]) -> tuple[IterationRecord, ...]:
+    """The records of checked metadata; values: (iterations, columns). Raises ValueError for other columns or numbers of rows."""
+    columns, hessians, times = metadata["history_columns"], metadata["hessian"], metadata["phase_times"]
+    if not _NEEDED <= set(columns) <= set(NUMBERS) or len(set(columns)) < len(columns):
+        raise ValueError(f"the columns of its history are {quoted(columns)}")
+    if values.shape != (len(times), len(columns)) or len(hessians) != len(times):
+        shape = f"{values.shape} for {len(times)} and {len(hessians)} records of {len(columns)} columns"
+        raise ValueError(f"its history has shape {shape}")
+    if not np.isfinite(values[:, columns.index("iteration")]).all():
+        raise ValueError("a number of its iterations is not finite")
+    history = []
+    for row, hessian, seconds in zip(values.tolist(), hessians, times, strict=True):
+        numbers = dict(zip(columns, row, strict=True))
+        numbers["iteration"] = int(numbers["iteration"])
+        history.append(IterationRecord(**numbers, hessian=hessian, times=seconds))
+    return tuple(history)
+
+
+_NEEDED = {f.name for f in fields(IterationRecord) if f.name in NUMBERS and f.default is MISSING}
+"""Columns of a history that no record lacks."""
 
 
 def _plain(value: Any) -> Any:

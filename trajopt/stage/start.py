@@ -6,14 +6,15 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Literal
+from typing import Literal, get_args
+
+from dynamics_backends import environment
 
 Start = Literal["compiled", "at once"]
-STARTS: tuple[Start, ...] = ("compiled", "at once")
+STARTS: tuple[Start, ...] = get_args(Start)
 _start: ContextVar[Start | None] = ContextVar("start", default=None)
 _served: ContextVar[dict[str, None] | None] = ContextVar("served", default=None)
 
@@ -32,7 +33,7 @@ def starting(start: str | None) -> Iterator[None]:
 
 def starts_at_once() -> bool:
     """Whether a solve begins before its libraries are there: as :func:`starting` says, else TRAJOPT_START, else not."""
-    return (_start.get() or os.environ.get("TRAJOPT_START", "compiled")) == "at once"
+    return (_start.get() or environment.start()) == "at once"
 
 
 @contextmanager

@@ -33,6 +33,7 @@ from typing import Any
 import numpy as np
 
 from dynamics_backends.names import unknown_name
+from dynamics_backends.user_input import parse_toml
 
 _Draw = Callable[[np.random.Generator, Any, Any], Any]
 _RANGES: dict[str, _Draw] = {
@@ -179,7 +180,7 @@ def _split(text: str) -> list[str]:
 def _value(text: str) -> Any:
     """A value in TOML; a text that is none is taken as it stands."""
     try:
-        return tomllib.loads(f"value = {text}")["value"]
+        return parse_toml(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
         return text
 

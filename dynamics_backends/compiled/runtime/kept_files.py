@@ -10,13 +10,13 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import os
 import sys
 import zlib
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from dynamics_backends import environment
 from dynamics_backends.trusted_files import content_of, problem_of, replace, user_folder
 
 _LOG = logging.getLogger(__name__)
@@ -24,12 +24,13 @@ _LOG = logging.getLogger(__name__)
 
 def cache_folder() -> Path:
     """The folder of compiled kernels: TRAJOPT_CACHE_DIR, or one in the user's cache folder."""
-    return Path(os.environ.get("TRAJOPT_CACHE_DIR") or user_folder() / "kernels")
+    return environment.folder(environment.CACHE_FOLDER) or user_folder() / "kernels"
 
 
 def prebuilt_folder() -> Path:
     """The folder of kernels that were built with the installation: TRAJOPT_PREBUILT_DIR, or beside the interpreter's packages."""
-    return Path(os.environ.get("TRAJOPT_PREBUILT_DIR") or Path(sys.prefix) / "share" / "trajopt" / "kernels")
+    folder = environment.folder(environment.PREBUILT_FOLDER)
+    return folder or Path(sys.prefix) / "share" / "trajopt" / "kernels"
 
 
 def _content_of(file: Path) -> bytes | None:

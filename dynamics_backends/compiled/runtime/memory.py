@@ -14,6 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from dynamics_backends import environment
+
 Array = np.ndarray
 ALIGNMENT = 64
 KNOTS_PER_THREAD = 64
@@ -60,8 +62,8 @@ def pointers(arrays: Sequence[Array]) -> ctypes.Array:
 
 
 def default_threads() -> int:
-    """TRAJOPT_THREADS, or the number of processors."""
-    return int(os.environ.get("TRAJOPT_THREADS", "0")) or processors()
+    """Return TRAJOPT_THREADS, or the number of processors. Raises InputError for a wrong value of the variable."""
+    return environment.threads() or processors()
 
 
 @lru_cache(maxsize=1)

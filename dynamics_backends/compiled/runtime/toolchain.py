@@ -25,13 +25,16 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
+from dynamics_backends import environment
 from dynamics_backends.compiled.runtime.kept_files import cache_folder, intact, known_value, seal, write_value
 from dynamics_backends.compiled.runtime.leftovers import COMPILING, remove_leftovers
 from dynamics_backends.compiled.runtime.progress import counted
 from dynamics_backends.compiled.runtime.turns import turn
 from dynamics_backends.compiled.runtime.units import units
 from dynamics_backends.trusted_files import FILE, trusted_folder
+from dynamics_backends.user_input import InputError
 
 NATIVE, MARCH = "native", "TRAJOPT_MARCH"
 """This processor's instruction set, and the environment variable that names another one, as -march does."""
@@ -58,7 +61,7 @@ _OUT_OF_SPACE = {
 }
 """What compilers and linkers say where a file cannot be written, in English."""
 _REMEDY = "set CC to another compiler; engine = 'numpy' needs none"
-
+REMEDY_OF_CC = "correct or unset CC"
 _processors = threading.BoundedSemaphore(os.cpu_count() or 1)
 """Libraries that are compiled side by side share the processors."""
 
@@ -127,6 +130,8 @@ class Toolchain:
                 with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
                     objects = list(pool.map(lambda text: self._object(text, Path(folder), target.parent, done), texts))
             self._run([*self.flags, *map(str, objects), "-o", str(library), *self.libraries])
+            if not library.is_file():
+                raise CompilerError(f"{shlex.join(self.command)} wrote no library: {REMEDY_OF_CC}")
             library.chmod(FILE)
             library.replace(target)
 
@@ -175,15 +180,14 @@ def _tidied(folder: Path) -> None:
 
 
 def candidates() -> list[tuple[str, ...]]:
-    """Compiler commands that exist, in order of preference. Raises CompilerError for a CC that cannot be split into words."""
-    found: list[tuple[str, ...]] = []
-    named = os.environ.get("CC", "")
+    """Compiler commands that exist, in order of preference. Raises CompilerError for a wrong value of CC."""
     try:
-        if shlex.split(named):
-            return [tuple(shlex.split(named))]
-    except ValueError as error:
-        raise CompilerError(f"CC = {named!r} is no command: {error}; correct or unset CC") from error
-    found += [(path,) for path in (shutil.which(name) for name in ("cc", "gcc", "clang")) if path]
+        chosen = environment.compiler()
+    except InputError as error:
+        raise CompilerError(f"no working C compiler: {error}; engine = 'numpy' needs none") from error
+    if chosen:
+        return [chosen]
+    found: list[tuple[str, ...]] = [(path,) for path in (shutil.which(name) for name in ("cc", "gcc", "clang")) if path]
     if find_spec("ziglang") is not None:
         found.append((sys.executable, "-m", "ziglang", "cc"))
     return found
@@ -201,7 +205,7 @@ def _probe(commands: tuple[tuple[str, ...], ...], march: str) -> Toolchain:
             reasons.append(f"{shlex.join(command)}: {error}")
     detail = "; ".join(reasons) or "none of cc, gcc, clang is on the PATH"
     remedy = (
-        "correct or unset CC"
+        REMEDY_OF_CC
         if os.environ.get("CC", "").strip()
         else "install gcc or clang, or `pip install ziglang`, or set CC"
     )
@@ -273,8 +277,10 @@ def _identity(command: tuple[str, ...], march: str) -> Path | None:
 
 
 def _asked(command: tuple[str, ...], march: str) -> Toolchain:
-    version = _output([*command, "--version"]).splitlines()[0]
+    version = next(iter(_output([*command, "--version"]).splitlines()), "")
     macros = _output([*command, f"-march={march}", "-dM", "-E", "-x", "c", "-"])
+    if not version or "#define" not in macros:
+        raise CompilerError("it is not a C compiler like gcc or clang")
     lanes, prefix = next((n, p) for macro, n, p in _LANES if macro in macros)
     old, new = (_links([*command, f"-march={march}"], prefix, lanes, call) for call in _MVEC_CALLS)
     return Toolchain(command, version, lanes, prefix if old else "", old and new, march=march)
@@ -282,7 +288,8 @@ def _asked(command: tuple[str, ...], march: str) -> Toolchain:
 
 def _output(command: Sequence[str]) -> str:
     """What a command prints when given nothing to read."""
-    return subprocess.run(command, capture_output=True, text=True, input="", timeout=120, check=True).stdout
+    options: dict[str, Any] = {"capture_output": True, "text": True, "errors": "replace", "input": ""}
+    return subprocess.run(command, **options, timeout=120, check=True).stdout
 
 
 def _links(command: Sequence[str], prefix: str, lanes: int, call: str) -> bool:

@@ -27,6 +27,7 @@ from dynamics_backends.rigid_body.mjcf.source import MJCFError, MJCFWarning, Nam
 from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.rigid_body.model.model_builder import lock_joints
 from dynamics_backends.rigid_body.urdf.mimic import couple
+from dynamics_backends.rigid_body.urdf.xml_source import FARTHEST, LARGEST
 
 __all__ = ["MJCFError", "MJCFWarning", "load_mjcf"]
 
@@ -74,8 +75,14 @@ def load_mjcf(
     names, where = Names(simulated, source), source_path(source) or "MJCF text"
     if not simulated.njnt:
         raise MJCFError(f"{where}: no body of {names.robot!r} has a joint, so that nothing can move: give it a <joint>")
+    _check_numbers(where, simulated, names)
     read = Reader(simulated, names)
-    model = read.model(None, read.trees("all"))
+    try:
+        model = read.model(None, read.trees("all"))
+    except MJCFError:
+        raise
+    except ValueError as error:
+        raise MJCFError(f"{where}: {error}") from error
     different = differences(model, simulated, names)
     kept = read.trees(trees or ("all" if base is None else "driven"))
     if base is not None or kept != read.trees("all"):
@@ -95,6 +102,28 @@ def load_mjcf(
     if moving:
         _warn(where, names.robot, moving, strict)
     return replace(model, source=source_path(source), notes=(*moving, *told, *(f"MuJoCo says: {s}" for s in said)))
+
+
+def _check_numbers(where: str, simulated: Any, names: Names) -> None:
+    """Raise MJCFError for places and masses that are not finite, or beyond the bounds of a URDF's."""
+    m = simulated
+    checks = (
+        ("body", m.body_pos, FARTHEST, "lies at", "m"),
+        ("body", m.body_ipos, FARTHEST, "has its center of mass at", "m"),
+        ("body", m.body_mass[:, None], LARGEST, "has the mass", "kg"),
+        ("body", m.body_inertia, LARGEST, "has the principal inertias", "kg m^2"),
+        ("joint", m.jnt_pos, FARTHEST, "lies at", "m"),
+        ("joint", m.jnt_axis, FARTHEST, "has the axis", ""),
+        ("geom", m.geom_pos, FARTHEST, "lies at", "m"),
+    )
+    by_kind = {"body": names.bodies, "joint": names.joints, "geom": names.geoms}
+    for kind, values, largest, what, unit in checks:
+        wrong = np.flatnonzero(~(np.abs(values) <= largest).all(axis=1))
+        if len(wrong):
+            found = f"{values[wrong[0]].tolist()} {unit}".rstrip()
+            raise MJCFError(
+                f"{where}: {kind} {by_kind[kind][wrong[0]]!r} {what} {found}: give finite numbers of at most {largest:.0e}"
+            )
 
 
 def _warn(where: str, robot: str, sentences: list[str], strict: bool) -> None:

@@ -15,7 +15,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from dynamics_backends.rigid_body.mjcf.attribute_checks import attribute_errors
 from dynamics_backends.rigid_body.spatial.rotations import snap_rotation
+from dynamics_backends.user_input import InputError, read_bounded
 
 MISSING = "MJCF files are read by the package mujoco: pip install 'urdf-trajopt[sim]'"
 UNNAMED = "MuJoCo Model"
@@ -38,7 +40,7 @@ _HEAD = 1 << 16
 """Bytes in which the first element of a file is looked for."""
 
 
-class MJCFError(ValueError):
+class MJCFError(InputError):
     """An MJCF that cannot be read, or describes no usable robot; the message says where and what to do."""
 
 
@@ -103,13 +105,20 @@ def _compiled(source: str, states: tuple[FileState, ...]) -> Compiled:
 
     text = _is_text(source)
     where = "MJCF text" if text else source
+    texts = [(where, source)] if text else []
+    texts += [(path, _text(Path(path))) for path, _, _ in states if path == source or path.endswith(".xml")]
+    for place, content in texts:
+        for sentence in attribute_errors(content):
+            raise MJCFError(f"{place}, {sentence}")
     said: list[str] = []
     before = mujoco.get_mju_user_warning()
     mujoco.set_mju_user_warning(said.append)  # else they go into a file of the working directory
     try:
         simulated = mujoco.MjModel.from_xml_string(source) if text else mujoco.MjModel.from_xml_path(source)
-    except (ValueError, mujoco.FatalError) as error:
-        raise MJCFError(f"{where}: {' '.join(str(error).split())}; correct it there") from None
+    except (ValueError, RuntimeError, MemoryError, mujoco.FatalError) as error:
+        raise MJCFError(
+            f"{where}: MuJoCo cannot compile it: {' '.join(str(error).split())}; correct it there"
+        ) from None
     finally:
         mujoco.set_mju_user_warning(before)
     return Compiled(simulated, tuple(" ".join(one.split()) for one in said))
@@ -135,7 +144,7 @@ def states_of_files(source: str | os.PathLike) -> tuple[FileState, ...]:
 
 
 def _text(path: Path) -> str:
-    return path.read_text(encoding="utf-8", errors="replace")
+    return read_bounded(path).decode("utf-8", errors="replace")
 
 
 class Names:

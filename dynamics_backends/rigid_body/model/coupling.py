@@ -34,6 +34,13 @@ class Coupling:
             object.__setattr__(self, field, _read_only(getattr(self, field), np.int64))
         for field in ("multiplier", "offset"):
             object.__setattr__(self, field, _read_only(getattr(self, field), np.float64))
+        n = self.source.size
+        if any(getattr(self, key).shape != (n,) for key in ("source", "multiplier", "offset", "coordinate")):
+            raise ValueError("the arrays of a Coupling need one entry for each degree of freedom")
+        if np.any((self.source < 0) | (self.source >= n)) or np.any(self.coordinate >= self.nq):
+            raise ValueError("a Coupling names a degree of freedom, or a coordinate, that there is not")
+        if not (np.isfinite(self.multiplier).all() and np.isfinite(self.offset).all()):
+            raise ValueError("a Coupling needs finite multipliers and offsets")
         if not np.array_equal(self.source[self.source], self.source):
             raise ValueError("Coupling.source must name independent DoFs: resolve chains of followers first")
         if np.any(self.coordinate[self.followers] < 0):

@@ -19,6 +19,7 @@ A helical joint moves by pitch * q along its axis.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
@@ -159,7 +160,7 @@ class Model:
         if not len(self.body_names) == len(self.joint_names) == len(self.joint_types):
             raise ValueError("body_names, joint_names and joint_types must have one entry for each body")
         for kind, names in (("bodies", self.body_names), ("joints", self.joint_names)):
-            repeated = sorted({name for name in names if names.count(name) > 1})
+            repeated = sorted(name for name, count in Counter(names).items() if count > 1)
             if repeated:
                 raise ValueError(f"two {kind} of the model are named {repeated[0]!r}: rename one of them")
         for joint, kind in zip(self.joint_names, self.joint_types, strict=True):

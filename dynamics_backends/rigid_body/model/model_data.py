@@ -10,6 +10,7 @@ import numpy as np
 
 from dynamics_backends.rigid_body.model.coupling import Coupling
 from dynamics_backends.rigid_body.model.model import Frame, Model
+from dynamics_backends.user_input import quoted
 
 
 def model_to_data(model: Model) -> dict[str, Any]:
@@ -18,11 +19,27 @@ def model_to_data(model: Model) -> dict[str, Any]:
 
 
 def model_from_data(data: Mapping[str, Any]) -> Model:
-    """The model of such values. Raises ValueError, KeyError or TypeError for others."""
-    values = dict(data)
-    values["frames"] = tuple(Frame(**frame) for frame in values["frames"])
-    values["coupling"] = None if values["coupling"] is None else Coupling(**values["coupling"])
-    return Model(**values)
+    """The model of such values. Raises ValueError for others."""
+    try:
+        values = dict(data)
+        values["frames"] = tuple(Frame(**frame) for frame in values["frames"])
+        values["coupling"] = None if values["coupling"] is None else Coupling(**values["coupling"])
+        _check_texts(values)
+        return Model(**values)
+    except KeyError as error:
+        raise ValueError(f"{error} is missing") from error
+    except (TypeError, OverflowError, AttributeError) as error:
+        raise ValueError(str(error)) from error
+
+
+def _check_texts(values: Mapping[str, Any]) -> None:
+    """Raise ValueError for names that are no texts."""
+    texts = {key: [values[key]] for key in ("name", "source") if key in values}
+    texts |= {key: values[key] for key in ("body_names", "joint_names", "joint_types", "notes") if key in values}
+    texts["frames"] = [frame.name for frame in values["frames"]]
+    for key, found in texts.items():
+        if not isinstance(found, list) or not all(isinstance(text, str) for text in found):
+            raise ValueError(f"{key!r} of the robot is {quoted(found)}; expected texts")
 
 
 def _plain(value: Any) -> Any:

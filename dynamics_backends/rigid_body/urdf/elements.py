@@ -141,12 +141,10 @@ def read_link(element: Element) -> Link:
     link.mass = inertial.required("mass").number("value")
     if link.mass < 0:
         raise inertial.required("mass").error(f"the mass is {link.mass:g}: give one that is not negative")
-    origin = inertial.first("origin")
-    if origin is not None:
-        link.com = origin.vector("xyz", (0, 0, 0))
+    link.com, rpy = inertial.origin()
     tensor = inertial.first("inertia")
     if tensor is not None:
-        link.inertia = _rotated(_tensor(tensor), origin)
+        link.inertia = _rotated(_tensor(tensor), rpy)
     return link
 
 
@@ -156,8 +154,7 @@ def _tensor(element: Element) -> np.ndarray:
     return np.array([[xx, xy, xz], [xy, yy, yz], [xz, yz, zz]])
 
 
-def _rotated(tensor: np.ndarray, origin: Element | None) -> np.ndarray:
-    rpy = np.zeros(3) if origin is None else origin.vector("rpy", (0, 0, 0))
+def _rotated(tensor: np.ndarray, rpy: np.ndarray) -> np.ndarray:
     if not rpy.any():
         return tensor
     R = rpy_matrix(rpy)
@@ -172,9 +169,8 @@ def read_joint(element: Element, snap: float | None, warnings: list[str]) -> Joi
         near = nearest_names(urdf_type, list(JOINT_KINDS), 1)
         hint = f"did you mean {near[0]!r}? " if near else ""
         raise element.error(f"unknown joint type {urdf_type!r}; {hint}Known: {', '.join(JOINT_KINDS)}")
-    origin = element.first("origin")
-    xyz = np.zeros(3) if origin is None else origin.vector("xyz", (0, 0, 0))
-    R = np.eye(3) if origin is None else rpy_matrix(origin.vector("rpy", (0, 0, 0)))
+    xyz, rpy = element.origin()
+    R = np.eye(3) if element.first("origin") is None else rpy_matrix(rpy)
     joint = Joint(
         name=element.string("name"),
         element=element,

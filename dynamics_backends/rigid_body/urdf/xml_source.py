@@ -22,17 +22,23 @@ from defusedxml import DefusedXmlException
 from defusedxml.ElementTree import DefusedXMLParser
 
 from dynamics_backends.names import nearest_names
+from dynamics_backends.user_input import InputError, read_bounded
 
 _BLANK = "\ufeff \t\r\n"  # what may stand before the text, a byte order mark too
 NESTING_LIMIT = 200  # a URDF nests about six deep
 
 
-class URDFError(ValueError):
+class URDFError(InputError):
     """A URDF that cannot be read, or describes no usable robot; the message says where and what to do."""
 
 
-LARGEST = 1e30
-"""Larger numbers, whose products overflow, are no lengths, masses or angles; as limits they stand for none."""
+LARGEST = 1e12
+"""Larger numbers are no masses, inertias or coefficients; as limits of a joint they stand for none."""
+FARTHEST = 1e6
+"""Largest entry of an origin [m, rad]."""
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
+_WORDS = re.compile(r"[+-]?(inf|infinity|nan)", re.ASCII | re.IGNORECASE)
+_BETWEEN = re.compile(r"[^ \t\r\n]+")
 
 
 @dataclass(eq=False)
@@ -84,32 +90,40 @@ class Element:
             return default
         return self._parse(attribute, self.string(attribute), infinite)
 
-    def vector(self, attribute: str, default: Sequence[float]) -> np.ndarray:
-        """Return an attribute as an array of as many numbers as the default has. Raises URDFError."""
+    def vector(self, attribute: str, default: Sequence[float], largest: float = LARGEST) -> np.ndarray:
+        """Return an attribute as an array of as many numbers as the default has, of at most ``largest``. Raises URDFError."""
         if attribute not in self.attributes:
             return np.array(default, dtype=float)
-        words = self.attributes[attribute].split()
+        words = _BETWEEN.findall(self.attributes[attribute])
         if len(words) != len(default):
             hint = "; separate them by spaces, not by commas" if "," in self.attributes[attribute] else ""
             raise self.error(
                 f"{attribute}={self.attributes[attribute]!r} has {len(words)} numbers, not {len(default)}{hint}"
             )
-        return np.array([self._parse(attribute, word) for word in words])
+        return np.array([self._parse(attribute, word, largest=largest) for word in words])
+
+    def origin(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return xyz (3,) [m] and rpy (3,) [rad] of the child <origin>, zeros if there is none. Raises URDFError."""
+        element = self.first("origin")
+        if element is None:
+            return np.zeros(3), np.zeros(3)
+        return element.vector("xyz", (0, 0, 0), FARTHEST), element.vector("rpy", (0, 0, 0), FARTHEST)
 
     def content(self) -> float:
         """Return the text between the tags as a number. Raises URDFError."""
         return self._parse("its text", self.text.strip())
 
-    def _parse(self, what: str, word: str, infinite: bool = False) -> float:
-        try:
-            value = float(word)
-        except ValueError:
-            raise self.error(f"{what} is {word!r}, which is not a number") from None
+    def _parse(self, what: str, word: str, infinite: bool = False, largest: float = LARGEST) -> float:
+        if not (
+            _NUMBER.fullmatch(word) or _WORDS.fullmatch(word)
+        ):  # float() takes 1_000 and digits of other scripts too
+            raise self.error(f"{what} is {word!r}, which is not a number: write digits 0 to 9, as in 1000, 0.5 or 1e-3")
+        value = float(word)
         if math.isnan(value) or (math.isinf(value) and not infinite):
             raise self.error(f"{what} is {word!r}: give a finite number")
-        if abs(value) > LARGEST:
+        if abs(value) > largest:
             if not infinite:
-                raise self.error(f"{what} is {word!r}: give a number below {LARGEST:.0e}, in SI units")
+                raise self.error(f"{what} is {word!r}: give a number of at most {largest:.0e}, in SI units")
             return math.copysign(math.inf, value)
         return value
 
@@ -125,8 +139,10 @@ def read_xml(source: str | os.PathLike) -> Element:
         return _parse_text(str(source).lstrip(_BLANK), "URDF text")
     path = Path(source)
     try:
-        content = path.read_bytes()
-    except OSError as error:
+        content = read_bounded(path)
+    except InputError as error:
+        raise URDFError(f"cannot read the URDF: {error}") from None
+    except (OSError, ValueError) as error:  # ValueError: a name with a null character
         raise URDFError(f"cannot read the URDF {str(path)!r}: {_reason(path, error)}") from None
     return _parse_text(content, path.name)
 
@@ -207,6 +223,7 @@ class _Target:
         self.source = source
         self.parser: Any = None  # set once the parser exists, which needs the target first
         self._open: list[Element] = []
+        self._texts: list[list[str]] = []  # of the open elements, in parts
         self._root: Element | None = None
 
     @property
@@ -223,20 +240,22 @@ class _Target:
         else:
             above.children.append(element)
         self._open.append(element)
+        self._texts.append([])
 
     def end(self, tag: str):
-        self._open.pop()
+        element, parts = self._open.pop(), self._texts.pop()
+        element.text = "".join(parts)
 
     def data(self, text: str):
-        self._open[-1].text += text
+        self._texts[-1].append(text)
 
     def close(self) -> Element | None:
         return self._root
 
 
-def _reason(path: Path, error: OSError) -> str:
+def _reason(path: Path, error: OSError | ValueError) -> str:
     if not isinstance(error, FileNotFoundError):
-        return error.strerror or str(error)
+        return getattr(error, "strerror", None) or str(error)
     if not path.parent.is_dir():
         return f"the folder {str(path.parent)!r} does not exist"
     present = sorted(entry.name for entry in path.parent.iterdir())

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -19,6 +18,8 @@ from dynamics_backends.rigid_body.geometry.shapes import Box, Capsule, Cylinder,
 from dynamics_backends.rigid_body.mjcf.source import is_mjcf
 from dynamics_backends.rigid_body.spatial.rotations import rpy_matrix
 from dynamics_backends.rigid_body.urdf.loader import load_urdf
+from dynamics_backends.user_input import InputError, parse_toml, read_bounded
+from problems.schema import read_table
 from problems.task import Checked, Checks
 from trajopt.collisions.poses import body_poses
 
@@ -133,15 +134,26 @@ def load_scene(path: str | Path) -> Scene:
     """The scene of a file: TOML with tables [[body]] of :class:`SceneBody`; a URDF, whose links stand at their neutral places; or
     an MJCF, of which all counts that no joint moves and that is no part of a robot.
 
-    Raises FileNotFoundError, ValueError, TypeError, URDFError, MJCFError, MeshMissing.
+    Raises FileNotFoundError, ValueError, URDFError, MJCFError, MeshMissing.
     """
     path = Path(path).expanduser()
     if not path.is_file():
         raise FileNotFoundError(f"scene file {str(path)!r} does not exist")
     if path.suffix != ".toml":
         return mjcf_scene(path) if is_mjcf(path) else urdf_scene(path)
-    tables = tomllib.loads(path.read_text(encoding="utf-8")).get("body", [])
-    return Scene(tuple(SceneBody(**_tuples(table)).body(path.parent) for table in tables), path.stem)
+    try:
+        tables = parse_toml(read_bounded(path).decode("utf-8")).get("body", [])
+    except ValueError as error:
+        raise ValueError(f"the scene {path} is not valid TOML: {error}") from error
+    issues: list[str] = []
+    settings: list[SceneBody] = []
+    if not isinstance(tables, list):
+        issues = ["body: write [[body]] above the keys of each body"]
+    else:
+        settings = [read_table(SceneBody, table, f"body[{i}]", issues) for i, table in enumerate(tables)]
+    if issues:
+        raise InputError(f"the scene {path}: {'; '.join(issues)}")
+    return Scene(tuple(body.body(path.parent) for body in settings), path.stem)
 
 
 def urdf_scene(path: str | Path) -> Scene:
@@ -157,10 +169,3 @@ def urdf_scene(path: str | Path) -> Scene:
         R, p = at_R @ frame.R, at_R @ frame.p + at_p
         bodies.append(Body(f"{placed.link} {i}", placed.shape, R @ placed.R, R @ placed.p + p))
     return Scene(tuple(bodies), Path(path).stem)
-
-
-def _tuples(table: Mapping[str, Any]) -> dict[str, Any]:
-    def of(value: Any) -> Any:
-        return tuple(map(of, value)) if isinstance(value, list) else value
-
-    return {key: of(value) for key, value in table.items()}

@@ -14,6 +14,7 @@ from dynamics_backends.names import UnknownName
 from dynamics_backends.rigid_body.batched import frame_placement
 from dynamics_backends.rigid_body.geometry.links.mjcf_shapes import mjcf_contact_points, mjcf_scene, mjcf_shapes
 from dynamics_backends.rigid_body.geometry.shapes import Cylinder, HalfSpace
+from dynamics_backends.rigid_body.mjcf.attribute_checks import attribute_errors
 from dynamics_backends.rigid_body.mjcf.mujoco_states import MujocoStates, quaternion_of
 from dynamics_backends.rigid_body.mjcf.source import Names, is_mjcf
 from problems.robots import load_robot, robot_path
@@ -540,3 +541,42 @@ def test_what_text_includes_may_change_too(tmp_path, monkeypatch):
         body = f'<body name="arm"><joint name="j"/><geom size="0.1" mass="{mass}"/></body>'
         (tmp_path / "arm.xml").write_text(f"<mujoco>{body}</mujoco>")
         assert to.load_mjcf(text).mass[0] == pytest.approx(mass)
+
+
+HOSTILE = {
+    "nan": ('<geom size="0.1" mass="nan"/>', "<geom>: mass is 'nan': give finite numbers"),
+    "inf": ('<geom size="0.1" pos="0 inf 0"/>', "<geom>: pos is '0 inf 0': give finite numbers"),
+    "underscore": ('<geom size="0.1" mass="1_000"/>', "MuJoCo cannot compile it.*mass"),
+    "far": ('<geom size="0.1" pos="1e29 0 0"/>', r"geom '.*' lies at .*1e\+29|has its center of mass"),
+    "heavy": ('<geom size="0.1" mass="1e30"/>', r"body 'b' has the mass \[1e\+30\] kg"),
+    "copies": (
+        '<replicate count="1000">' * 3 + '<geom size="0.1"/>' + "</replicate>" * 3,
+        "line 1, <replicate>: 1000000 copies: MuJoCo would need too much memory; give at most 100000",
+    ),
+    "points": ('<flexcomp name="f" count="10000 10000 10000"/>', "<flexcomp>: count is 1000000000000"),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_numbers_are_refused_before_they_are_compiled(name):
+    inner, message = HOSTILE[name]
+    text = f'<mujoco><worldbody><body name="b"><joint name="j"/>{inner}</body></worldbody></mujoco>'
+    with pytest.raises(to.MJCFError, match=message):
+        to.load_mjcf(text)
+
+
+@pytest.mark.parametrize(
+    "head", ['<size nkey="1000000000"/>', '<asset><hfield name="h" nrow="100000" ncol="100000"/></asset>']
+)
+def test_sizes_that_exhaust_the_memory_are_refused(head):
+    text = f'<mujoco>\n{head}<worldbody><body><joint/><geom size="0.1"/></body></worldbody></mujoco>'
+    with pytest.raises(to.MJCFError, match="line 2, <(size|hfield)>: .*MuJoCo would need too much memory"):
+        to.load_mjcf(text)
+
+
+def test_infinite_ranges_and_odd_names_are_no_errors():
+    text = (
+        '<mujoco><worldbody><body name="inf"><joint name="nan" axis="0 0 1"/><geom size="0.1"/></body></worldbody>'
+        '<actuator><motor joint="nan" ctrlrange="-inf inf"/></actuator></mujoco>'
+    )
+    assert not list(attribute_errors(text))

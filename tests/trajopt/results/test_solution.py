@@ -1,7 +1,10 @@
 """Solutions, their files, and guesses made from them."""
 
 import json
+import random
+import tracemalloc
 import zipfile
+from contextlib import suppress
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -11,6 +14,7 @@ import textbook_systems as textbook
 from slq_solve import solve
 
 from dynamics_backends.registry import make_backend
+from experiments.attacks.archives import attacked
 from trajopt import (
     OCP,
     SampledSystem,
@@ -24,6 +28,7 @@ from trajopt import (
     resampled_guess,
     state_cost,
 )
+from trajopt.results import archive
 
 
 def _ocp(horizon=20, dt=0.1):
@@ -200,6 +205,193 @@ def test_the_first_format_is_read(solution, tmp_path):
 def test_missing_file_is_a_missing_file(tmp_path):
     with pytest.raises(FileNotFoundError):
         Solution.load(tmp_path / "nowhere.npz")
+
+
+# -- hostile files ------------------------------------------------------------------------------------------------------
+
+
+def _arrays_of(solution, path):
+    with np.load(solution.save(path)) as data:
+        return dict(data)
+
+
+def _without(*keys):
+    def change(metadata):
+        at = metadata
+        for key in keys[:-1]:
+            at = at[key]
+        del at[keys[-1]]
+
+    return change
+
+
+def _with(value, *keys):
+    def change(metadata):
+        at = metadata
+        for key in keys[:-1]:
+            at = at[key]
+        at[keys[-1]] = value
+
+    return change
+
+
+REQUIRED = ("format_version", "status", "iterations", "history_columns", "hessian", "phase_times", "meta")
+METADATA = {
+    **{f"without {key}": _without(key) for key in REQUIRED},
+    "without a code": _without("status", "code"),
+    "without a message": _without("status", "message"),
+    "unknown code": _with("solved", "status", "code"),
+    "unknown key of the status": _with(1, "status", "color"),
+    "status of another kind": _with([], "status"),
+    "message of another kind": _with(3, "status", "message"),
+    "iterations of another kind": _with("three", "iterations"),
+    "iterations below zero": _with(-1, "iterations"),
+    "version of another kind": _with("2", "format_version"),
+    "fewer columns": _without("history_columns", 0),
+    "unknown columns": _with("color", "history_columns", 0),
+    "fewer hessians": _without("hessian", 0),
+    "hessian of another kind": _with(7, "hessian", 0),
+    "times of another kind": _with({"rollout": "long"}, "phase_times", 0),
+    "meta of another kind": _with("meta", "meta"),
+    "clock of another kind": _with(["a"], "meta", "clock"),
+    "duration of another kind": _with("long", "meta", "duration"),
+    "backends of another kind": _with(3, "meta", "backends"),
+    "model of another kind": _with("ur5", "meta", "model"),
+    "robot of another kind": _with("ur5", "robot"),
+    "robot without bodies": _with({"name": "r", "frames": [], "coupling": None}, "robot"),
+}
+
+
+@pytest.mark.parametrize("case", METADATA)
+def test_metadata_that_are_changed_are_refused(solution, tmp_path, case):
+    path = tmp_path / "slew.npz"
+    arrays = _arrays_of(solution, path)
+    metadata = json.loads(str(arrays["metadata"]))
+    METADATA[case](metadata)
+    np.savez(path, **(arrays | {"metadata": np.array(json.dumps(metadata))}))
+    with pytest.raises(SolutionFileError, match=r"slew.npz is not a whole solution file \(.+\); solve and save again"):
+        Solution.load(path)
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, '{"a":' * 100_000, "[" * 100_000 + "]" * 100_000, "", "7", "null"])
+def test_metadata_that_are_no_table_or_nested_deep_are_refused(solution, tmp_path, text):
+    path = tmp_path / "slew.npz"
+    np.savez(path, **(_arrays_of(solution, path) | {"metadata": np.array(text)}))
+    with pytest.raises(SolutionFileError):
+        Solution.load(path)
+    metadata = json.loads(str(_arrays_of(solution, path)["metadata"]))
+    nested = json.dumps(metadata)[:-1] + f', "x": {text if text.endswith("]") else "[" * 60 + "]" * 60}}}'
+    np.savez(path, **(_arrays_of(solution, path) | {"metadata": np.array(nested)}))
+    with pytest.raises(SolutionFileError, match="levels"):
+        Solution.load(path)
+
+
+ARRAYS = {
+    "fewer states": ("xs", lambda a: a[:-1]),
+    "more states": ("xs", lambda a: np.vstack([a, a])),
+    "flat states": ("xs", np.ravel),
+    "states without entries": ("xs", lambda a: a[:, :0]),
+    "no knots": ("us", lambda a: a[:0]),
+    "another number of controls": ("k", lambda a: a[:, :-1]),
+    "gains of fewer knots": ("K", lambda a: a[:-1]),
+    "gains of other controls": ("K", lambda a: a[:, :-1]),
+    "times of fewer knots": ("times", lambda a: a[:-1]),
+    "times that fall": ("times", lambda a: a[::-1]),
+    "times that are not finite": ("times", lambda a: a * np.nan),
+    "several costs": ("cost", lambda a: np.array([a, a])),
+    "fewer records": ("history", lambda a: a[:-1]),
+    "fewer columns": ("history", lambda a: a[:, :-1]),
+    "iterations that are not finite": ("history", lambda a: a * np.nan),
+    "complex": ("xs", lambda a: a.astype(complex)),
+    "texts": ("us", lambda a: a.astype(str)),
+    "dates": ("us", lambda a: np.zeros(a.shape, "M8[s]")),
+    "bytes": ("metadata", lambda a: a.astype(bytes)),
+    "several texts": ("metadata", lambda a: np.array([a, a])),
+}
+
+
+@pytest.mark.parametrize("case", ARRAYS)
+def test_arrays_that_do_not_agree_are_refused(solution, tmp_path, case):
+    path, (name, change) = tmp_path / "slew.npz", ARRAYS[case]
+    arrays = _arrays_of(solution, path)
+    np.savez(path, **(arrays | {name: change(arrays[name])}))
+    with pytest.raises(SolutionFileError, match=r"slew.npz is not a whole solution file \(.+\); solve and save again"):
+        Solution.load(path)
+
+
+@pytest.mark.parametrize("name", ["xs", "us", "K", "k", "times", "cost", "history", "metadata"])
+def test_missing_arrays_are_named(solution, tmp_path, name):
+    path = tmp_path / "slew.npz"
+    arrays = _arrays_of(solution, path)
+    del arrays[name]
+    np.savez(path, **arrays)
+    with pytest.raises(SolutionFileError, match=f"it has no array '{name}'"):
+        Solution.load(path)
+
+
+def _npy(shape, descr="<f8", content=b"", order=False):
+    head = repr({"descr": descr, "fortran_order": order, "shape": shape}).encode() + b"\n"
+    return b"\x93NUMPY\x01\x00" + len(head).to_bytes(2, "little") + head + content
+
+
+HEADERS = {
+    "30 GB": _npy((4_000_000_000,)),
+    "more than there is": _npy((10**9, 10**9, 10**9)),
+    "less than there is": _npy((1, 1), content=bytes(80)),
+    "negative": _npy((-1, 7), content=bytes(56)),
+    "objects": _npy((21, 7), "|O", bytes(1176)),
+    "long texts": _npy((1,), "<U1000000000"),
+    "no type": _npy((21, 7), "nothing", bytes(1176)),
+    "records": _npy((1,), [("a", "<f8")], bytes(8)),
+    "order of another kind": _npy((21, 7), order="yes", content=bytes(1176)),
+    "nested": b"\x93NUMPY\x01\x00" + (9000).to_bytes(2, "little") + b"-" * 8998 + b"1\n",
+    "version": b"\x93NUMPY\x09\x00" + _npy((1, 1))[8:],
+    "nothing": b"",
+}
+
+
+@pytest.mark.parametrize("case", HEADERS)
+def test_headers_are_checked_before_memory_is_taken(solution, tmp_path, case):
+    path = tmp_path / "slew.npz"
+    arrays = _arrays_of(solution, path)
+    del arrays["xs"]
+    np.savez(path, **arrays)
+    with zipfile.ZipFile(path, "a") as file:
+        file.writestr("xs.npy", HEADERS[case])
+    tracemalloc.start()
+    with pytest.raises(SolutionFileError):
+        Solution.load(path)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 10 << 20
+
+
+def test_archives_that_unpack_to_far_more_than_their_size_are_refused(solution, tmp_path, monkeypatch):
+    path = tmp_path / "slew.npz"
+    rows = 500_000
+    np.savez_compressed(path, **(_arrays_of(solution, path) | {"extra": np.zeros(rows)}))
+    assert Solution.load(path).iterations == solution.iterations
+    monkeypatch.setattr(archive, "SMALL", 1 << 20)
+    with pytest.raises(SolutionFileError, match="claims to unpack to"):
+        Solution.load(path)
+
+
+def test_columns_in_memory_order_and_other_precisions_are_read(solution, tmp_path):
+    path = tmp_path / "slew.npz"
+    arrays = _arrays_of(solution, path)
+    np.savez(path, **(arrays | {"xs": np.asfortranarray(arrays["xs"]), "us": arrays["us"].astype(">f4")}))
+    loaded = Solution.load(path)
+    np.testing.assert_array_equal(loaded.xs, solution.xs)
+    np.testing.assert_allclose(loaded.us, solution.us, rtol=1e-6, atol=1e-9)
+    assert loaded.us.dtype == np.float64 and loaded.xs.flags.writeable
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_damaged_files_are_solutions_or_refused(solution, tmp_path, seed):
+    path = tmp_path / "slew.npz"
+    path.write_bytes(attacked(solution.save(path).read_bytes(), random.Random(seed)))
+    with suppress(SolutionFileError):
+        Solution.load(path)
 
 
 # -- guesses ------------------------------------------------------------------------------------------------------------

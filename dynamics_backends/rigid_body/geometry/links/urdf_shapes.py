@@ -63,10 +63,8 @@ def urdf_shapes(
         except MeshMissing as reason:
             missing.setdefault(str(reason), []).append(name)
             continue
-        origin = element.first("origin")
-        R = np.eye(3) if origin is None else rpy_matrix(origin.vector("rpy", (0, 0, 0)))
-        p = np.zeros(3) if origin is None else origin.vector("xyz", (0, 0, 0))
-        placed += [PlacedShape(name, shape, R, p, own or color) for shape, own in shapes]
+        p, rpy = element.origin()
+        placed += [PlacedShape(name, shape, rpy_matrix(rpy), p, own or color) for shape, own in shapes]
     sentences = [f"{reason}: {', '.join(dict.fromkeys(links))} lacks it" for reason, links in missing.items()]
     if len(sentences) > NAMED:
         sentences[NAMED:] = [f"{len(sentences) - NAMED} more meshes were not found"]

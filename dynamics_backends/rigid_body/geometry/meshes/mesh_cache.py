@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import io
-import os
 import zipfile
 import zlib
 from collections.abc import Mapping
@@ -18,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from dynamics_backends import environment
 from dynamics_backends.protocol import Array
 from dynamics_backends.rigid_body.geometry.meshes.meshes import Part, load_mesh, simplified, welded
 from dynamics_backends.trusted_files import content_of, replace, trusted_folder, user_folder
@@ -67,8 +67,8 @@ def cache_entry(room: str, *parts: bytes) -> Path:
     for part in parts:
         told.update(part)
         told.update(b"\0" if len(parts) > 1 else b"")
-    folder = os.environ.get("TRAJOPT_CACHE_DIR") or user_folder()
-    return Path(folder) / room / f"{told.hexdigest()[:32]}.npz"
+    folder = environment.folder(environment.CACHE_FOLDER) or user_folder()
+    return folder / room / f"{told.hexdigest()[:32]}.npz"
 
 
 def read_entry(entry: Path) -> Mapping[str, Array]:

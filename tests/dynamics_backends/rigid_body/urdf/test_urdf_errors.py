@@ -82,6 +82,28 @@ CASES = {
     "inf": (arm(INERTIAL.replace('izz="1"', 'izz="inf"')), "<inertia>: izz is 'inf': give a finite number"),
     "nan limit": (arm(inside='<limit lower="nan"/>'), "line 5.*<limit>: lower is 'nan'"),
     "no number": (arm(INERTIAL.replace('izz="1"', 'izz="1,0"')), "izz is '1,0', which is not a number"),
+    "underscore": (
+        arm(INERTIAL.replace('mass value="1"', 'mass value="1_000"')),
+        "line 3.*<mass>: value is '1_000', which is not a number: write digits 0 to 9",
+    ),
+    "other digits": (
+        arm(inside='<limit upper="\u0661"/>'),
+        "line 5.*<limit>: upper is '\u0661', which is not a number",
+    ),
+    "wide digits": (
+        arm(inside='<origin xyz="0 \uff11 0"/>'),
+        "line 5.*<origin>: xyz is '\uff11', which is not a number",
+    ),
+    "other space": (arm(inside='<origin xyz="0\u00a00 0 0"/>'), "line 5.*<origin>: xyz is .*which is not a number"),
+    "far": (
+        arm(inside='<origin xyz="1e29 0 0"/>'),
+        "line 5.*<origin>: xyz is '1e29': give a number of at most 1e\\+06",
+    ),
+    "many turns": (arm(inside='<origin rpy="0 0 1e7"/>'), "line 5.*<origin>: rpy is '1e7': give a number of at most"),
+    "heavy": (
+        arm(INERTIAL.replace('value="1"', 'value="1e13"')),
+        "<mass>: value is '1e13': give a number of at most 1e",
+    ),
     "two of three": (arm(inside='<origin xyz="1 2"/>'), "line 5.*<origin>: xyz='1 2' has 2 numbers, not 3"),
     "bad rpy": (arm(inside='<origin rpy="1 2 pi"/>'), "rpy is 'pi', which is not a number"),
     "no mass": (arm("<inertial/>"), "<inertial>: <mass> is missing: add it"),
@@ -297,3 +319,28 @@ def test_damaged_files_raise_nothing_but_urdf_errors():
     assert 100 < len(refused) < 300
     assert len({message.split(":")[1] for message in refused}) > 10
     assert all(re.search(r"line \d+|not well-formed XML|<\w+", message) for message in refused)
+
+
+def test_long_values_are_cut_in_messages():
+    for text in (
+        arm(inside=f'<origin xyz="{"1 " * 2_000_000}"/>'),
+        arm(inside=f'<limit lower="{"x" * 4_000_000}"/>'),
+        robot(f'<link name="{"a" * 4_000_000}"><inertial/></link>'),
+        robot(links(*(f"link_{i}" for i in range(5000)))),
+    ):
+        with pytest.raises(URDFError) as caught:
+            load_urdf(text)
+        assert len(str(caught.value)) < 9000
+
+
+def test_huge_and_endless_files_are_refused(tmp_path):
+    file = tmp_path / "big.urdf"
+    file.write_bytes(b"<robot>" + b" " * (16 << 20))
+    with pytest.raises(URDFError, match="cannot read the URDF.*larger than 16 MiB"):
+        load_urdf(file)
+    with pytest.raises(URDFError, match="cannot read the URDF"):
+        load_urdf(tmp_path / "a\0b.urdf")
+
+
+def test_a_long_text_in_many_pieces_is_read_in_linear_time():
+    assert load_urdf(arm(more="<a>" + "x\n" * 500_000 + "</a>")).nv == 1

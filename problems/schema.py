@@ -12,6 +12,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from dynamics_backends.names import nearest_names
+from dynamics_backends.user_input import quoted
 from problems.task import SettingsError
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ def read_table(kind: Any, table: Any, path: str, issues: list[str], extra_known:
     extra_known: keys of the table that are read elsewhere, suggested for misspelled ones too.
     """
     if not isinstance(table, Mapping):
-        issues.append(f"{path}: expected a table, got {table!r}")
+        issues.append(f"{path}: expected a table, got {quoted(table)}")
         return None
     found = _type_issues(kind, _as_tuples(table), path, extra_known)
     if found:
@@ -142,7 +143,7 @@ def _listed(hints: Mapping[str, Any]) -> str:
 
 
 def _shown(value: Any) -> str:
-    return repr(_as_lists(value))
+    return quoted(_as_lists(value))
 
 
 @cache

@@ -1,0 +1,74 @@
+"""Environment variables of this package, checked when they are read.
+
+| variable | value | if unset or blank |
+|---|---|---|
+| TRAJOPT_THREADS | whole number of threads, 0 for the number of processors | 0 |
+| TRAJOPT_START | "compiled" or "at once", see :mod:`trajopt.stage.start` | "compiled", on the command line "at once" |
+| TRAJOPT_CACHE_DIR | folder of compiled kernels | the user's cache folder |
+| CC | C compiler with its options, as in a shell | the first of cc, gcc, clang, ziglang |
+| TRAJOPT_PREBUILT_DIR | folder of kernels built with the installation | beside the installed packages |
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+from pathlib import Path
+
+from dynamics_backends.user_input import InputError, quoted
+
+THREADS, START, COMPILER = "TRAJOPT_THREADS", "TRAJOPT_START", "CC"
+CACHE_FOLDER, PREBUILT_FOLDER = "TRAJOPT_CACHE_DIR", "TRAJOPT_PREBUILT_DIR"
+STARTS = ("compiled", "at once")
+MOST_THREADS = 4096
+
+
+def threads() -> int:
+    """Return TRAJOPT_THREADS, 0 if it is unset. Raises InputError for anything but a whole number from 0 to MOST_THREADS."""
+    text = os.environ.get(THREADS, "").strip()
+    if not text:
+        return 0
+    if not (text.isascii() and text.isdigit() and len(text) < 9 and int(text) <= MOST_THREADS):
+        raise InputError(
+            f"the environment variable {THREADS} is {quoted(text)}: set it to a number of threads from 1 to {MOST_THREADS}, "
+            "or unset it to use all processors"
+        )
+    return int(text)
+
+
+def start(default: str = "compiled") -> str:
+    """Return TRAJOPT_START, or the default if it is unset. Raises InputError for a value that is not in STARTS."""
+    text = os.environ.get(START, "").strip()
+    if text and text not in STARTS:
+        known = " or ".join(map(repr, STARTS))
+        raise InputError(f"the environment variable {START} is {quoted(text)}: set it to {known}, or unset it")
+    return text or default
+
+
+def compiler() -> tuple[str, ...]:
+    """Return the words of CC, () if it is unset. Raises InputError for a blank text and for quotes that are not closed."""
+    text = os.environ.get(COMPILER, "")
+    try:
+        words = tuple(shlex.split(text))
+    except ValueError as error:
+        raise InputError(
+            f"the environment variable {COMPILER} is {quoted(text)} ({error}): correct or unset it"
+        ) from None
+    if text and not (words and words[0]):
+        raise InputError(
+            f"the environment variable {COMPILER} is {quoted(text)}, which names no compiler: correct or unset it"
+        )
+    return words
+
+
+def folder(name: str) -> Path | None:
+    """Return the folder that a variable names, None if it is unset or blank."""
+    text = os.environ.get(name, "")
+    return Path(text) if text.strip() else None
+
+
+def check_environment() -> None:
+    """Check the variables that do not name a folder. Raises InputError for the first wrong one."""
+    threads()
+    start()
+    compiler()

@@ -1,0 +1,92 @@
+"""Checks of an MJCF text before MuJoCo compiles it: numbers that are not finite, and sizes that would exhaust the memory.
+
+MuJoCo replaces a mass of nan by a default, and allocates what `count`, `nkey` or `nrow` ask for: some of these end the process.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping
+
+MOST_COPIES = 100_000
+"""Largest number of copies that nested <replicate> may make, and of points of a <flexcomp> or <composite>."""
+MOST_CELLS = 100_000_000
+"""Largest number of cells of a height field or texels of a texture."""
+MOST_ENTRIES = 1_000_000
+"""Largest value of an attribute of <size> other than `memory`."""
+_TAG = re.compile(r"<(/?)([A-Za-z_]\w*)((?:\s+[\w:.-]+\s*=\s*(?:\"[^\"]*\"|'[^']*'))*)\s*(/?)>")
+_ATTRIBUTE = re.compile(r"([\w:.-]+)\s*=\s*(?:\"([^\"]*)\"|'([^']*)')")
+_COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
+_NOT_FINITE = re.compile(r"(?<!\S)[+-]?(?:nan|inf|infinity)(?!\S)", re.IGNORECASE)
+_NAN = re.compile(r"(?<!\S)[+-]?nan(?!\S)", re.IGNORECASE)
+_TEXTS = re.compile(
+    r"(name|class|childclass|model|file|data|text|prefix|type|material|target|refname|objname|[a-z]*dir)\d?$"
+)
+"""Attributes that are no numbers."""
+_NAMED = re.compile(r"(joint|body|geom|site|tendon|actuator|mesh|texture|hfield|sensor|camera|light|flex|skin|key)\w*$")
+"""Attributes that name other elements."""
+
+
+def attribute_errors(text: str) -> Iterator[str]:
+    """Yield a sentence, with the line, about each attribute of an MJCF text that MuJoCo must not be given."""
+    text = _COMMENT.sub(lambda comment: "\n" * comment[0].count("\n"), text)
+    opened: list[int] = []
+    copies, line, at = 1, 1, 0
+    for tag in _TAG.finditer(text):
+        closing, name, attributes, closed = tag.groups()
+        line, at = line + text.count("\n", at, tag.start()), tag.start()
+        if closing:
+            copies //= opened.pop() if name == "replicate" and opened else 1
+            continue
+        values = {key: double or single for key, double, single in _ATTRIBUTE.findall(attributes)}
+        where = f"line {line}, <{name}>: "
+        for key, value in values.items():
+            pattern = _NAN if key.endswith("range") else _NOT_FINITE
+            if not (_TEXTS.match(key) or _NAMED.match(key)) and pattern.search(value):
+                yield f"{where}{key} is {value!r}: give finite numbers"
+        if name == "replicate" and not closed:
+            opened.append(max(_whole(values.get("count", "1")), 1))
+            copies *= opened[-1]
+            if copies > MOST_COPIES:
+                yield f"{where}{copies} copies: MuJoCo would need too much memory; give at most {MOST_COPIES}"
+                return
+        elif name in _SIZES:
+            yield from (where + sentence for sentence in _SIZES[name](values))
+
+
+def _whole(text: str) -> int:
+    """The whole number that a text begins with, 0 for other texts."""
+    found = re.match(r"\s*\+?(\d{1,18})", text)
+    return int(found[1]) if found else 0
+
+
+def _product(values: Mapping[str, str], *keys: str) -> int:
+    words = [word for key in keys for word in values.get(key, "").split()]
+    return math.prod(max(_whole(word), 1) for word in words)
+
+
+def _limited(largest: int, *keys: str) -> Callable[[Mapping[str, str]], Iterator[str]]:
+    """Return a check of the product of the numbers in some attributes."""
+
+    def check(values: Mapping[str, str]) -> Iterator[str]:
+        product = _product(values, *keys)
+        if product > largest:
+            yield f"{' times '.join(keys)} is {product}: MuJoCo would need too much memory; give at most {largest}"
+
+    return check
+
+
+def _size(values: Mapping[str, str]) -> Iterator[str]:
+    for key, value in values.items():
+        if key != "memory" and _whole(value) > MOST_ENTRIES:
+            yield f"{key} is {value!r}: MuJoCo would need too much memory; give at most {MOST_ENTRIES}"
+
+
+_SIZES = {
+    "flexcomp": _limited(MOST_COPIES, "count"),
+    "composite": _limited(MOST_COPIES, "count"),
+    "hfield": _limited(MOST_CELLS, "nrow", "ncol"),
+    "texture": _limited(MOST_CELLS, "width", "height"),
+    "size": _size,
+}

@@ -1,0 +1,149 @@
+"""Text from users and files: bounded reading, bounded nesting, and messages of bounded length.
+
+Errors about user input derive from :class:`InputError`. It cuts its message by :func:`shortened`, since a file may hold a value
+of megabytes.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import reprlib
+import tomllib
+from pathlib import Path
+from typing import Any
+
+LONGEST_QUOTE = 100
+"""Characters of a quoted value in a message; the middle of a longer value is left out."""
+LONGEST_MESSAGE = 8000
+"""Characters of a whole message; the middle of a longer message is left out."""
+DEEPEST = 50
+"""Levels of lists and tables in JSON and TOML; the files of this project have fewer than ten."""
+LARGEST_TEXT = 16 << 20
+"""Bytes of a text file, 16 MiB: the largest robots take about 1 MiB."""
+LARGEST_INTEGER = 2**63
+"""Whole numbers are below this in absolute value, as TOML guarantees."""
+_CLOSING = {quote: re.compile(rf"{quote}(?!\w)") for quote in "'\""}
+_OPENING = re.compile(r"""(?<!\w)['"]""")
+_LONG_WORD = re.compile(rf"\S{{{3 * LONGEST_QUOTE},}}")
+_LONG_DOTTED_KEY = re.compile(
+    rf"""(?<![\w"'-])(?:(?:[\w-]{{1,100}}|"[^"\n]{{0,100}}"|'[^'\n]{{0,100}}')[ \t]{{0,9}}\.[ \t]{{0,9}}){{{DEEPEST}}}"""
+)
+
+
+class InputError(ValueError):
+    """Wrong user input: a file, a setting or an argument. Long values in the message are cut."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(shortened(message))
+
+
+def shortened(message: str) -> str:
+    """Return a message with its long quoted values, its long words, and then the message itself cut in the middle."""
+    if len(message) <= LONGEST_QUOTE:
+        return message
+    parts, at, unclosed = [], 0, ""
+    while (opening := _OPENING.search(message, at)) is not None:
+        quote, begin = opening[0], opening.end()
+        closing = None if quote in unclosed else _CLOSING[quote].search(message, begin)
+        parts.append(message[at:begin])
+        if closing is None:  # no later quote of this kind is closed either
+            unclosed, at = unclosed + quote, begin
+            continue
+        parts.append(_cut(message[begin : closing.start()], LONGEST_QUOTE) + quote)
+        at = closing.end()
+    text = "".join([*parts, message[at:]])
+    return _cut(_LONG_WORD.sub(lambda word: _cut(word[0], LONGEST_QUOTE), text), LONGEST_MESSAGE)
+
+
+def _cut(text: str, longest: int) -> str:
+    """Return a text without the middle part that makes it too long."""
+    if len(text) <= longest:
+        return text
+    tail = longest // 4
+    return f"{text[: longest - tail]} ... ({len(text)} characters) ... {text[-tail:]}"
+
+
+class _Repr(reprlib.Repr):
+    """A repr of bounded length and depth."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.maxlevel = 4
+        self.maxlist = self.maxtuple = self.maxdict = 12
+        self.maxstring = self.maxother = self.maxlong = LONGEST_QUOTE
+
+    def repr_int(self, x: int, level: int) -> str:
+        return hex(x)[:20] + "..." if abs(x) >= LARGEST_INTEGER**2 else repr(x)
+
+
+quoted = _Repr().repr
+"""The repr of a value for a message, of bounded length whatever the value is."""
+
+
+def read_bounded(path: Path, largest: int = LARGEST_TEXT) -> bytes:
+    """Return the content of a file. Raises OSError, and InputError for a file of more bytes than ``largest``."""
+    with path.open("rb") as file:
+        content = file.read(largest + 1)
+    if len(content) > largest:
+        raise InputError(f"{path} is larger than {largest >> 20} MiB: is it the right file?")
+    return content
+
+
+def parse_toml(text: str) -> dict[str, Any]:
+    """Return the tables of a TOML text.
+
+    Raises tomllib.TOMLDecodeError, a ValueError, also for deep nesting and for whole numbers of more than 64 bits.
+    """
+    long_key = _LONG_DOTTED_KEY.search(text)
+    if long_key is not None:  # tomllib takes quadratic time for them
+        line = text.count("\n", 0, long_key.start()) + 1
+        raise tomllib.TOMLDecodeError(f"Key with more than {DEEPEST} parts (at line {line}, column 1)")
+    try:
+        values = tomllib.loads(text)
+        _check_nesting(values)
+    except tomllib.TOMLDecodeError:
+        raise
+    except RecursionError:
+        raise tomllib.TOMLDecodeError(f"Nesting of more than {DEEPEST} levels (at {_deep_place(text)})") from None
+    except ValueError as error:
+        raise tomllib.TOMLDecodeError(str(error)) from None
+    return values
+
+
+def _deep_place(text: str) -> str:
+    """Return where brackets are nested too deep, as tomllib writes it."""
+    depth = 0
+    for found in re.finditer(r"[\[{\]}]", text):
+        depth += 1 if found[0] in "[{" else -1
+        if depth > DEEPEST:
+            return f"line {text.count(chr(10), 0, found.start()) + 1}, column 1"
+    return "end of document"
+
+
+def parse_json(text: str | bytes) -> Any:
+    """Return the value of a JSON text. Raises ValueError, also for deep nesting."""
+    try:
+        value = json.loads(text)
+    except RecursionError:
+        raise ValueError(f"nesting of more than {DEEPEST} levels") from None
+    _check_nesting(value, integers=False)
+    return value
+
+
+def _check_nesting(value: Any, integers: bool = True) -> None:
+    """Raise ValueError for values nested too deep and, if asked, for whole numbers of more than 64 bits."""
+    level = [value]
+    for _ in range(DEEPEST):
+        inner: list[Any] = []
+        for one in level:
+            if isinstance(one, dict):
+                inner.extend(one.values())
+            elif isinstance(one, list):
+                inner.extend(one)
+            elif integers and type(one) is int and abs(one) >= LARGEST_INTEGER:
+                raise ValueError(f"Whole number of more than 64 bits, {hex(one)[:20]}...")
+        if not inner:
+            return
+        level = inner
+    raise ValueError(f"Nesting of more than {DEEPEST} levels")
