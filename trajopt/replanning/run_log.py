@@ -17,6 +17,7 @@ import numpy as np
 
 from dynamics_backends.manifold import Manifold, group_named
 from dynamics_backends.protocol import Array
+from dynamics_backends.user_input import parse_json, quoted
 from trajopt.replanning.workers import Spell
 from trajopt.results.archive import DamagedArchive, read_archive, write_archive, write_whole
 
@@ -161,18 +162,21 @@ class RunLog:
         """Read what :meth:`save` has written. Raises OSError, and ValueError for files of another kind or damaged ones."""
         folder = Path(folder)
         try:
-            account = json.loads((folder / ACCOUNT_FILE).read_text(encoding="utf-8"))
+            account = parse_json((folder / ACCOUNT_FILE).read_text(encoding="utf-8"))
             if account["format"] != FORMAT:
                 raise ValueError(f"the format is {account['format']!r}")
             return cls._assemble(account, read_archive(folder / ARRAYS_FILE))
         except DamagedArchive as error:
             raise ValueError(f"{error}; run it again") from error
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             advice = "use the output folder of `trajopt replan`"
             raise ValueError(f"{folder} contains no replanning run, or a modified one; {advice}") from error
 
     @classmethod
     def _assemble(cls, account: Mapping[str, Any], arrays: Mapping[str, Array]) -> RunLog:
+        _check_shapes(arrays)
+        if not isinstance(account["meta"], dict) or not 0.0 < float(account["tick"]) < np.inf:
+            raise ValueError("its meta are no table, or its tick is no duration")
         solves = [Solve(a, b, c, d, int(e), bool(f), g) for a, b, c, d, e, f, g in arrays["solves"].tolist()]
         spells = [Spell(*(int(v) for v in row[:3]), *row[3:]) for row in arrays["spells"].tolist()]
         objects, clearances = (
@@ -191,6 +195,22 @@ class RunLog:
             meta=account["meta"],
             manifold=Manifold([group_named(*group) for group in account["groups"]]) if "groups" in account else None,
         )
+
+
+def _check_shapes(arrays: Mapping[str, Array]) -> None:
+    """Raise ValueError for arrays of a run that are no numbers, or of different numbers of ticks."""
+    ticks = arrays["times"].shape
+    for name, values in arrays.items():
+        axes = {"times": 1, "lags": 1, "xs": 2, "estimates": 2, "references": 2, "us": 2}.get(name)
+        of_ticks = axes is not None or name.startswith(("object: ", "clearance: "))
+        if not of_ticks:
+            continue
+        if values.dtype.kind not in "fiu" or values.ndim != (axes or values.ndim):
+            raise ValueError(f"{quoted(name)} has shape {values.shape} and type {values.dtype}")
+        if values.shape[:1] != ticks:
+            raise ValueError(f"{quoted(name)} has {values.shape[:1]} ticks, and the run {ticks}")
+    if not ticks[0] or not arrays["xs"].shape == arrays["estimates"].shape == arrays["references"].shape:
+        raise ValueError("the run has no ticks, or states of different sizes")
 
 
 class Account:

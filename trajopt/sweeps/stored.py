@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from dynamics_backends.protocol import Array
+from dynamics_backends.user_input import InputError, quoted
 from trajopt.sweeps.durable import durable_store
 from trajopt.sweeps.extra import require
 from trajopt.sweeps.marks import Marks, digest
@@ -19,7 +21,11 @@ FORMAT, FORMAT_VERSION = "trajopt.sweep", 2
 MARK = "mark"
 
 
-class ForeignDataset(ValueError):
+SMALL, LARGEST_RATIO = 1 << 30, 1000
+"""Arrays of at most SMALL bytes are read; larger ones claim at most LARGEST_RATIO times what their files hold."""
+
+
+class ForeignDataset(InputError):
     """The folder holds another study, or rows that are not what the study wrote there."""
 
 
@@ -37,13 +43,17 @@ class Stored:
         store: Any = durable_store(self.path) if writable else self.path
         with self._readable("zarr.json"):
             self.group: Any = zarr.open_group(store, mode="r+" if writable else "r")
-        attributes = self.group.attrs
-        if attributes.get("format") != FORMAT:
-            raise ForeignDataset(f"{self.path} is not the dataset of a study: choose another folder")
-        if attributes["format_version"] > FORMAT_VERSION:
-            raise ForeignDataset(f"{self.path} was written by a newer version of this package: update it")
-        if attributes["digest"] != digest(attributes["study"]):
-            raise ForeignDataset(f"{self.path}/zarr.json belongs to another study: restore it, or delete this folder")
+            attributes = self.group.attrs
+            if attributes.get("format") != FORMAT:
+                raise ForeignDataset(f"{self.path} is not the dataset of a study: choose another folder")
+            if attributes["format_version"] > FORMAT_VERSION:
+                raise ForeignDataset(f"{self.path} was written by a newer version of this package: update it")
+            if attributes["digest"] != digest(attributes["study"]):
+                raise ForeignDataset(
+                    f"{self.path}/zarr.json belongs to another study: restore it, or delete this folder"
+                )
+            _check_attributes(attributes)
+            self._check_arrays(attributes.get("arrays", ()))
         self.shard: int = attributes["shard"]
         self.arrays: Sequence[str] = attributes.get("arrays", ())
         """The names of arrays that have marks; none in those of the first version of the format, which is read unchecked."""
@@ -56,7 +66,7 @@ class Stored:
 
     def marks(self) -> Array:
         """The marks of all rows (n, arrays); zeros for those that are not there yet."""
-        if MARK not in self.group:
+        if not self.n:
             return np.zeros((0, 1), dtype=np.uint64)
         return self._read(MARK, np.arange(self.n)).reshape(self.n, -1)
 
@@ -98,12 +108,31 @@ class Stored:
                     raise self._amiss(name, int(first), f"cannot be read ({error})") from error
             raise
 
+    def _check_arrays(self, names: Sequence[str]) -> None:
+        """Raise ForeignDataset for arrays of fewer rows than there are marks, and for those that claim far more than is stored."""
+        for name in (MARK, *names):
+            with self._readable(f"{name}/zarr.json"):
+                if name in self.group:
+                    self._check_array(name, self.group[name])
+
+    def _check_array(self, name: str, array: Any) -> None:
+        shape = getattr(array, "shape", ())
+        if not shape or shape[0] < self.n:
+            raise ValueError(f"it has shape {quoted(shape)}, and the study {self.n} rows")
+        stored = sum(file.stat().st_size for file in (self.path / name).rglob("*") if file.is_file())
+        for entries in (math.prod(shape), math.prod(array.shards or array.chunks)):
+            claimed = entries * max(getattr(array.dtype, "itemsize", 8), 1)
+            if claimed > max(SMALL, LARGEST_RATIO * stored):
+                raise ValueError(f"it claims {claimed} bytes, and its files have {stored}")
+
     @contextmanager
     def _readable(self, file: str) -> Iterator[None]:
         """Around what reads a description of arrays."""
         try:
             yield
-        except (ValueError, KeyError, TypeError) as error:
+        except ForeignDataset:
+            raise
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise ForeignDataset(
                 f"{self.path / file} cannot be read ({error}): restore it, or choose another folder"
             ) from error
@@ -115,6 +144,21 @@ class Stored:
             f"{name} of rows {first} to {last} in {self.path} {how}: {name}/c/{number} there is damaged, gone, or of another study "
             f"or place. Restore it, or delete {self.path / MARK}/c/{number} and run the study again to solve these rows"
         )
+
+
+def _check_attributes(attributes: Mapping[str, Any]) -> None:
+    """Raise ValueError for attributes of a dataset that are missing or of the wrong kind."""
+    study, shard = attributes["study"], attributes["shard"]
+    names, sessions = attributes.get("arrays", []), attributes["sessions"]
+    checks = {
+        "study": (isinstance(study, dict) and isinstance(study.get("vary"), dict), "a table with a table vary"),
+        "shard": (type(shard) is int and 0 < shard < 2**31, "a number of rows"),
+        "arrays": (isinstance(names, list) and all(isinstance(name, str) for name in names), "a list of names"),
+        "sessions": (isinstance(sessions, list) and all(isinstance(one, dict) for one in sessions), "a list of tables"),
+    }
+    for key, (good, expected) in checks.items():
+        if not good:
+            raise ValueError(f"{key!r} is {quoted(attributes.get(key))}; expected {expected}")
 
 
 def finished(marks: Array) -> Array:

@@ -17,7 +17,6 @@ MOST_ENTRIES = 1_000_000
 """Largest value of an attribute of <size> other than `memory`."""
 _TAG = re.compile(r"<(/?)([A-Za-z_]\w*)((?:\s+[\w:.-]+\s*=\s*(?:\"[^\"]*\"|'[^']*'))*)\s*(/?)>")
 _ATTRIBUTE = re.compile(r"([\w:.-]+)\s*=\s*(?:\"([^\"]*)\"|'([^']*)')")
-_COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
 _NOT_FINITE = re.compile(r"(?<!\S)[+-]?(?:nan|inf|infinity)(?!\S)", re.IGNORECASE)
 _NAN = re.compile(r"(?<!\S)[+-]?nan(?!\S)", re.IGNORECASE)
 _TEXTS = re.compile(
@@ -30,7 +29,7 @@ _NAMED = re.compile(r"(joint|body|geom|site|tendon|actuator|mesh|texture|hfield|
 
 def attribute_errors(text: str) -> Iterator[str]:
     """Yield a sentence, with the line, about each attribute of an MJCF text that MuJoCo must not be given."""
-    text = _COMMENT.sub(lambda comment: "\n" * comment[0].count("\n"), text)
+    text = _without_comments(text)
     opened: list[int] = []
     copies, line, at = 1, 1, 0
     for tag in _TAG.finditer(text):
@@ -53,6 +52,15 @@ def attribute_errors(text: str) -> Iterator[str]:
                 return
         elif name in _SIZES:
             yield from (where + sentence for sentence in _SIZES[name](values))
+
+
+def _without_comments(text: str) -> str:
+    """The text with the newlines alone of its comments; linear in its length, also for comments that do not end."""
+    parts, at = [], 0
+    while (begin := text.find("<!--", at)) >= 0 and (end := text.find("-->", begin + 4)) >= 0:
+        parts += [text[at:begin], "\n" * text.count("\n", begin, end)]
+        at = end + 3
+    return "".join([*parts, text[at:]])
 
 
 def _whole(text: str) -> int:

@@ -580,3 +580,9 @@ def test_infinite_ranges_and_odd_names_are_no_errors():
         '<actuator><motor joint="nan" ctrlrange="-inf inf"/></actuator></mujoco>'
     )
     assert not list(attribute_errors(text))
+
+
+def test_comments_without_an_end_are_read_in_linear_time():
+    assert not list(attribute_errors("<mujoco>" + "<!--" * 200_000))
+    (error,) = attribute_errors("<!-- mass='nan'\n -->\n" * 10_000 + "<geom mass='nan'/>")
+    assert error.startswith("line 20001, <geom>: mass is 'nan'")

@@ -111,6 +111,42 @@ def test_a_damaged_run_is_refused(tmp_path):
     np.testing.assert_array_equal(RunLog.load(tmp_path).xs, log.xs)
 
 
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("xs", lambda a: a[:-1]),
+        ("us", np.ravel),
+        ("estimates", lambda a: a[:, :-1]),
+        ("lags", lambda a: a.astype(str)),
+        ("times", lambda a: a[:0]),
+        ("solves", lambda a: a[:, :-1]),
+        ("solves", lambda a: np.full_like(a, np.inf)),
+        ("spells", np.ravel),
+        ("object: goal", lambda a: a[:-1]),
+    ],
+)
+def test_arrays_that_do_not_agree_are_refused(tmp_path, name, change):
+    log = noisy_run(charge=TICK).run(0.5)
+    log.objects = {"goal": np.zeros((len(log.times), 3))}
+    arrays, _ = log.save(tmp_path)
+    with np.load(arrays) as data:
+        found = dict(data)
+    np.savez(arrays, **(found | {name: change(found[name])}))
+    with pytest.raises(ValueError, match="holds no replanning run, or a changed one"):
+        RunLog.load(tmp_path)
+
+
+@pytest.mark.parametrize("change", [{"tick": -1.0}, {"tick": "fast"}, {"meta": []}, {"events": [1]}, {"groups": [[1]]}])
+def test_accounts_of_another_kind_are_refused(tmp_path, change):
+    _, account = noisy_run(charge=TICK).run(0.5).save(tmp_path)
+    account.write_text(json.dumps(json.loads(account.read_text()) | change))
+    with pytest.raises(ValueError, match="holds no replanning run, or a changed one"):
+        RunLog.load(tmp_path)
+    account.write_text("[" * 100_000)
+    with pytest.raises(ValueError, match="holds no replanning run, or a changed one"):
+        RunLog.load(tmp_path)
+
+
 def test_arrays_of_other_names_do_not_matter(tmp_path):
     """NumPy 2.0 takes a keyword of savez for an array."""
     log = noisy_run(charge=TICK).run(0.5)

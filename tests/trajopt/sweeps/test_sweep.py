@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import pickle
 import shutil
@@ -308,6 +309,45 @@ def test_a_damaged_description_is_told_as_such(name, text, mine):
     for read in (lambda at: to.Sweep(at).scalars(), study):
         with pytest.raises(ForeignDataset, match=f"{name} cannot be read .* restore it, or choose another folder"):
             read(mine)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        *({"attributes": {key: None}} for key in ("format_version", "digest", "study", "shard", "sessions")),
+        *({"attributes": {"shard": value}} for value in (0, -4, 1.5, "4", True, 2**40)),
+        {"attributes": {"format_version": "2"}},
+        {"attributes": {"arrays": [1]}},
+        {"attributes": {"sessions": ["1"]}},
+        {"attributes": 3},
+        {"node_type": "array"},
+    ],
+)
+def test_a_changed_description_is_refused(change, mine):
+    file = mine / FOLDER / "zarr.json"
+    found = json.loads(file.read_text())
+    inner = change.get("attributes")
+    if isinstance(inner, dict):
+        found["attributes"] = {k: v for k, v in (found["attributes"] | inner).items() if v is not None}
+    else:
+        found |= change
+    file.write_text(json.dumps(found))
+    with pytest.raises(ForeignDataset):
+        to.Sweep(mine)
+
+
+@pytest.mark.parametrize("name", ["mark", "xs", "cost"])
+@pytest.mark.parametrize("rows", [10**12, 0])
+def test_arrays_that_claim_other_sizes_are_refused_before_memory_is_taken(name, rows, mine):
+    file = mine / FOLDER / name / "zarr.json"
+    found = json.loads(file.read_text())
+    found["shape"][0] = rows
+    file.write_text(json.dumps(found))
+    if name == "mark" and not rows:
+        assert not len(to.Sweep(mine).finished)
+        return
+    with pytest.raises(ForeignDataset, match=f"{name}/zarr.json cannot be read .*(claims|the study)"):
+        to.Sweep(mine)
 
 
 def test_the_study_that_a_dataset_tells_of_is_its_own(mine):
