@@ -21,6 +21,8 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # a forked process has no th
 from experiments.attacks.cases import KINDS, SOLUTIONS, Case
 from experiments.attacks.run import Outcome, run_case, scratch, solutions
 
+PROGRESS = 50
+"""Cases after which a line on the error stream reports the progress."""
 COUNTS = {"config": 1000, "robot": 300, "solution": 300, "scene": 50, "argument": 100, "environment": 50}
 
 
@@ -75,6 +77,8 @@ def _attack(kind: str, seeds: range, valid: Mapping[str, bytes], keep: Path | No
         outcome = _run(_case(kind, seed, valid), keep)
         codes[outcome.code] += 1
         slowest, largest = max(slowest, outcome.seconds), max(largest, outcome.megabytes)
+        if (seed + 1 - seeds.start) % PROGRESS == 0:
+            print(f"{kind}: {seed + 1 - seeds.start} of {len(seeds)}", file=sys.stderr, flush=True)
         if outcome.trouble:
             failed += 1
             print(_line(outcome), flush=True)

@@ -68,10 +68,20 @@ def _bytes(arrays: dict[str, Array], rng: random.Random) -> bytes:
 
 def _metadata(arrays: dict[str, Array], rng: random.Random) -> dict[str, Array] | bytes:
     """Remove a value of the metadata, replace it, rename its key, or repeat an entry of a list."""
-    metadata = json.loads(str(arrays["metadata"]))
+    try:
+        metadata = json.loads(str(arrays["metadata"]))
+        metadata["meta"] = dict(metadata["meta"])
+    except (KeyError, TypeError, ValueError, RecursionError):  # an earlier mutation changed them
+        return arrays
+    if rng.random() < 0.3:
+        metadata["meta"]["replay"] = json.loads(json.dumps(REPLAY))
     for _ in range(rng.choice((1, 1, 2))):
         _change(metadata, rng)
     return arrays | {"metadata": np.array(json.dumps(metadata))}
+
+
+REPLAY = {"open": {"largest": 0.2, "at": "q[0]", "x": [0.0, 0.0]}, "gains": None, "slower": 0.01}
+"""Entries of ``meta`` that solves on the NumPy engine lack."""
 
 
 def _change(metadata: dict[str, Any], rng: random.Random) -> None:
@@ -112,8 +122,8 @@ def json_depth(value: Any, most: int = 50) -> int:
 
 def _text(arrays: dict[str, Array], rng: random.Random) -> dict[str, Array]:
     """Replace the text of the metadata by one that is nested deep, cut off, or no JSON."""
-    text, deep = str(arrays["metadata"]), rng.choice((100, 5000, 100_000))
-    at = rng.randrange(len(text))
+    text, deep = str(arrays.get("metadata", "")), rng.choice((100, 5000, 100_000))
+    at = rng.randrange(len(text) + 1)
     texts = ("[" * deep, "[" * deep + "]" * deep, '{"a":' * deep + "1" + "}" * deep, text[:at], "", "null", "[]", "7")
     inner = text.replace('"meta": {', f'"meta": {{"deep": {"[" * deep + "]" * deep}, ', 1)
     return arrays | {"metadata": np.array(rng.choice((*texts, inner, inner)))}

@@ -31,7 +31,9 @@ LONGEST = 50_000
 EXIT_CODES = range(4)
 TRACEBACK = 70
 """Exit code of a case that ended with a traceback."""
-_PLACE = re.compile(r"['\"<].+?['\">]|\.(urdf|xml|toml|npz)|[a-z_]+\.[a-z_]+|\bline \d+|rror: [\w.]+: |\w+ (is|=) ", re.DOTALL)
+_PLACE = re.compile(
+    r"['\"<].+?['\">]|\.(urdf|xml|toml|npz)|[a-z_]+\.[a-z_]+|\bline \d+|rror: [\w.]+: |\w+ (is|=) ", re.DOTALL
+)
 """A file, a line, an element, a key or a name."""
 
 

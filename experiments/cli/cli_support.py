@@ -75,6 +75,20 @@ def _is_bad_input(error: Exception) -> bool:
     return isinstance(error, (ValueError, UnknownName, OSError, ModuleNotFoundError, CompilerError))
 
 
+@contextmanager
+def content_checked(path: object) -> Iterator[None]:
+    """Report errors of values in the metadata of a solution file, whose sizes and kinds have been checked, as SolutionFileError."""
+    from trajopt import SolutionFileError
+
+    try:
+        yield
+    except (KeyError, TypeError, AttributeError, IndexError, ZeroDivisionError, OverflowError) as error:
+        if isinstance(error, UnknownName):
+            raise
+        what = f"{type(error).__name__}: {error}"
+        raise SolutionFileError(f"the metadata of {path} cannot be used ({what}): solve and save again") from error
+
+
 def fail(message: str) -> None:
     """End with exit code 2."""
     click.echo(f"error: {shortened(message)}", err=True)

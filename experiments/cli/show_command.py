@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from dynamics_backends.names import table_lines
-from experiments.cli.cli_support import command, fail, results_folder, warn
+from experiments.cli.cli_support import command, content_checked, fail, results_folder, warn
 from experiments.cli.saving import animation
 from experiments.cli.telling import print_lines
 
@@ -71,22 +71,24 @@ def show(solution: str, plot: str | None, animate: bool, geometry: bool) -> None
         fail("--geometry applies to robots; for a solution use `trajopt view --geometry`")
     if not Path(solution).is_file():
         fail(f"{solution!r} is neither a file nor a known robot; `trajopt robots` lists the robots")
-    loaded = Solution.load(solution)
-    _describe(loaded)
     if plot is None and animate:
         fail("--animate needs an output folder: add --plot FOLDER")
-    task = None if plot is None and "config" not in loaded.meta else _task_of(loaded)
     from trajopt.results.report import check_lines
 
-    print_lines(check_lines(loaded))
+    loaded = Solution.load(solution)
+    with content_checked(solution):
+        _describe(loaded)
+        task = None if plot is None and "config" not in loaded.meta else _task_of(loaded)
+        print_lines(check_lines(loaded))
     if plot is None:
         return
     from experiments.plots.plotting import plot_solution
 
     folder = results_folder(Path(plot), option="--plot")
-    written = plot_solution(loaded, folder, task)
-    if animate and task is not None:
-        written.append(animation(loaded, folder, task))
+    with content_checked(solution):
+        written = plot_solution(loaded, folder, task)
+        if animate and task is not None:
+            written.append(animation(loaded, folder, task))
     click.echo(f"written to {plot}: " + ", ".join(path.name for path in written))
 
 

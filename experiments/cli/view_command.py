@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from experiments.cli.cli_support import command, fail, results_folder, warn
+from experiments.cli.cli_support import command, content_checked, fail, results_folder, warn
 
 if TYPE_CHECKING:
     from experiments.view.shown import Shown
@@ -55,7 +55,8 @@ def view(
     if video is not None:
         require_video(Path(video))
     loaded: list[Solution] = [Solution.load(path) for path in solutions]
-    scene = shown(loaded, guess)
+    with content_checked(", ".join(solutions)):
+        scene = shown(loaded, guess)
     warn(scene.doubts)
     if screenshot is not None:
         from experiments.plots.robot_picture import draw_poses

@@ -13,7 +13,7 @@ from experiments.attacks.archives import attacked
 from experiments.attacks.cases import KINDS, config_case, environment_case, robot_case
 
 ROOT = Path(__file__).resolve().parents[2]
-COUNTS = {"configs": 12, "robots": 24, "solutions": 16, "scenes": 6, "arguments": 8, "environments": 6}
+COUNTS = {"configs": 8, "robots": 16, "solutions": 10, "scenes": 2, "arguments": 6, "environments": 4}
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="limits of memory and processor time are POSIX's")

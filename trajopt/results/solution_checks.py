@@ -145,6 +145,7 @@ _KINDS: dict[Any, Check] = {
 def status_from(values: Mapping[str, Any]) -> Status:
     """The status of a file. Raises ValueError for a missing field, an unknown one, and a value of another kind."""
     hints, known = get_type_hints(Status), {field.name for field in fields(Status)}
+    values = {key: value for key, value in values.items() if key != "asked"}  # a field of version 0.1
     for key, value in values.items():
         if key not in known:
             raise ValueError(f"'status' in its metadata has the unknown key {quoted(key)}")
@@ -152,6 +153,6 @@ def status_from(values: Mapping[str, Any]) -> Status:
         if not any(_KINDS.get(kind, lambda _: True)(value) for kind in kinds):
             raise ValueError(f"'status.{key}' in its metadata is {quoted(value)}; expected {hints[key]}")
     try:
-        return Status.from_dict(dict(values))
+        return Status.from_dict(values)
     except (KeyError, TypeError) as error:
         raise ValueError(f"'status' in its metadata is not complete ({error})") from error

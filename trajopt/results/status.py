@@ -95,6 +95,5 @@ class Status:
 
     @classmethod
     def from_dict(cls, fields: dict[str, Any]) -> Status:
-        """The inverse of :meth:`to_dict`. Fields of earlier versions that are gone are dropped."""
-        known = {key: value for key, value in fields.items() if key in cls.__dataclass_fields__}
-        return cls(**(known | {"code": StatusCode(fields["code"])}))
+        """The inverse of :meth:`to_dict`."""
+        return cls(**(fields | {"code": StatusCode(fields["code"])}))

@@ -26,6 +26,18 @@ VERSION = 4
 """The version of how meshes are simplified: entries of another are not read."""
 FEWEST = 200
 """No part is cut to fewer triangles."""
+UNREADABLE = (
+    OSError,
+    ValueError,
+    KeyError,
+    TypeError,
+    EOFError,
+    MemoryError,
+    RuntimeError,
+    zipfile.BadZipFile,
+    zlib.error,
+)
+"""Errors of reading a damaged entry of the cache; the entry is then made again."""
 ENOUGH = 1.5
 """A mesh with up to so many times the triangles asked for is left as it is: to cut takes longer than to draw."""
 
