@@ -42,6 +42,10 @@ from dynamics_backends.rigid_body.batched import (
     solve_mass_matrix as solve_mass_matrix,
     spatial_momentum as spatial_momentum,
 )
+from dynamics_backends.rigid_body.casadi_functions import (
+    casadi_forward_dynamics as casadi_forward_dynamics,
+    casadi_inverse_dynamics as casadi_inverse_dynamics,
+)
 from dynamics_backends.rigid_body.geometry.scene import (
     Body as Body,
     Scene as Scene,

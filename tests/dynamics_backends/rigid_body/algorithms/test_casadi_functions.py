@@ -10,14 +10,14 @@ from dynamics_backends.manifold import SO3
 from dynamics_backends.rigid_body import batched
 from dynamics_backends.rigid_body.algorithms.aba import aba
 from dynamics_backends.rigid_body.algorithms.rnea import rnea
+from dynamics_backends.rigid_body.casadi_functions import casadi_forward_dynamics, casadi_inverse_dynamics
 from dynamics_backends.rigid_body.model.coupling import Coupling
 from dynamics_backends.rigid_body.model.sample_models import chain, random_tree
-from experiments.baselines.casadi_functions import forward_dynamics_function, inverse_dynamics_function
 from problems.robots import load_robot
 
 KINDS = {  # the function, its algorithm, both in closed form
-    "FD": (forward_dynamics_function, aba, batched.forward_dynamics_derivatives),
-    "ID": (inverse_dynamics_function, rnea, batched.inverse_dynamics_derivatives),
+    "FD": (casadi_forward_dynamics, aba, batched.forward_dynamics_derivatives),
+    "ID": (casadi_inverse_dynamics, rnea, batched.inverse_dynamics_derivatives),
 }
 TREES = ("fixed14", "fixed31", "floating26")  # of four bodies, all joint types between them
 H = 1e-30
@@ -151,7 +151,7 @@ def test_along_the_manifold_the_length_of_a_quaternion_does_not_matter():
     dq = batched.forward_dynamics_derivatives(model, q, v, tau)[0]
     w = np.array([0.3, -1.0, 0.7])
     for scale in (1.0, 2.5):
-        t, f = ca.MX.sym("t"), forward_dynamics_function(model)
+        t, f = ca.MX.sym("t"), casadi_forward_dynamics(model)
         s = ca.SX.sym("t")
         turned = ca.Function("turned", [s], [ca.vertcat(*SO3.integrate(list(scale * q), [x * s for x in w]))])
         slope = ca.Function("slope", [t], [ca.jacobian(f(turned(t), v, tau), t)])(0.0)
@@ -160,10 +160,31 @@ def test_along_the_manifold_the_length_of_a_quaternion_does_not_matter():
 
 def test_functions_map_expand_and_refuse():
     model = chain(2)
-    f = forward_dynamics_function(model, "arm")
+    f = casadi_forward_dynamics(model, "arm")
     q, v, tau = (x.T for x in state(model, 1, 3))
     assert error(f.map(3)(q, v, tau).full(), aba(model, q, v, tau)) < 1e-12
     assert f.name() == "arm" and f.name_in() == ["q", "v", "tau"] and f.name_out() == ["a"]
     follow = Coupling(np.array([0, 0]), np.array([1.0, 2.0]), np.zeros(2), coordinate=np.arange(2), nq=2)
     with pytest.raises(ValueError, match="mimic joints that follow others; load it with mimic = 'free' or 'lock'"):
-        forward_dynamics_function(model.replace(coupling=follow))
+        casadi_forward_dynamics(model.replace(coupling=follow))
+
+
+@each_kind
+def test_a_saved_function_keeps_its_jacobian(kind, tmp_path):
+    """CasADi alone reads the file, and its derivatives are those of the closed form."""
+    make, _, derivatives = KINDS[kind]
+    model = load_robot("iiwa7")
+    make(model).save(str(tmp_path / "f.casadi"))
+    f = ca.Function.load(str(tmp_path / "f.casadi"))
+    symbols, given = [ca.MX.sym(n, model.nv) for n in ("q", "v", "w")], point(model)
+    in_q = ca.jacobian(f(*symbols), symbols[0])
+    assert f"jac_{f.name()}" in calls(in_q)
+    found = ca.Function("J", symbols, [in_q])(*given).full()
+    assert error(found, derivatives(model, *given)[0]) < 1e-12
+
+
+def test_the_functions_are_public():
+    import trajopt as to
+
+    assert to.casadi_forward_dynamics is casadi_forward_dynamics
+    assert to.casadi_inverse_dynamics is casadi_inverse_dynamics

@@ -1,13 +1,13 @@
-"""Forward and inverse dynamics as CasADi functions whose Jacobians are the closed-form ones (Astudillo et al. 2021,
-sec. 4.3).
+"""Forward and inverse dynamics as CasADi functions with closed-form Jacobians (Astudillo et al. 2021, sec. 4.3).
 
-A user's MX expression that calls them is differentiated by CasADi's AD everywhere except at the calls, where IDSVA or
-FDSVA stands (option ``custom_jacobian``).  Second derivatives are AD of the closed form.
+A user's MX expression that calls them is differentiated by CasADi's AD everywhere except at the calls, where it finds the
+Jacobian of IDSVA or FDSVA (option ``custom_jacobian``). Second derivatives are AD of the closed form. The functions are
+CasADi's own: ``f.save("fd.casadi")`` stores one with its Jacobian, and ``casadi.Function.load`` reads it without this package.
 
-CasADi differentiates in the numbers of q.  For a joint with a quaternion these are not tangent coordinates; with the
+CasADi differentiates in the numbers of q. For a joint with a quaternion these are not tangent coordinates; with the
 tangent Jacobian J and the rates w = W(q) dq of a change dq of the numbers
-(:class:`~dynamics_backends.rigid_body.spatial.joints.Joint`) the Jacobian is J W.  W does not see a change of the
-quaternion's length.  So that function and Jacobian agree for every quaternion but zero, the functions normalize: r =
+(:class:`~dynamics_backends.rigid_body.spatial.joints.Joint`) the Jacobian is J W. W does not see a change of the
+quaternion's length. So that function and Jacobian agree for every quaternion but zero, the functions normalize: r =
 q/|q| enters the dynamics, and W(r)/|q| the Jacobian.
 """
 
@@ -23,7 +23,6 @@ from dynamics_backends.rigid_body.derivatives.rnea_derivatives import rnea_deriv
 from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.rigid_body.spatial.joints import JOINTS
 from dynamics_backends.scalar import sqrt
-from experiments.baselines.generated_code import matrix
 
 _BY_JACOBIAN = {f"enable_{way}": False for way in ("forward", "reverse", "fd")} | {
     "never_inline": True,
@@ -33,13 +32,29 @@ Algorithm = Callable[..., Any]
 _QUATERNION_AT = {"spherical": 0, "floating": 3}
 
 
-def forward_dynamics_function(model: Model, name: str = "forward_dynamics") -> Any:
-    """casadi.Function (q, v, tau) -> a with the Jacobians of FDSVA; columns q (nq), v, tau and a (nv)."""
+def casadi_forward_dynamics(model: Model, name: str = "forward_dynamics") -> Any:
+    """casadi.Function (q, v, tau) -> a with the Jacobians of FDSVA.
+
+    Columns q (nq), v (nv) and tau (nv) [N, N m], a (nv) [m/s^2, rad/s^2]; quaternions are normalized. name: of the function.
+    Raises ValueError for a model with mimic joints that follow others.
+
+    >>> import casadi as ca
+    >>> import trajopt as to
+    >>> model = to.load_robot("double_pendulum")
+    >>> f = to.casadi_forward_dynamics(model)
+    >>> q, v, tau = (ca.MX.sym(name, 2) for name in ("q", "v", "tau"))
+    >>> ca.jacobian(f(q, v, tau), tau).shape
+    (2, 2)
+    """
     return _function(name, model, ("q", "v", "tau"), "a", aba, fd_derivatives)
 
 
-def inverse_dynamics_function(model: Model, name: str = "inverse_dynamics") -> Any:
-    """casadi.Function (q, v, a) -> tau with the Jacobians of IDSVA; columns q (nq), v, a and tau (nv)."""
+def casadi_inverse_dynamics(model: Model, name: str = "inverse_dynamics") -> Any:
+    """casadi.Function (q, v, a) -> tau with the Jacobians of IDSVA.
+
+    Columns q (nq), v (nv) and a (nv), tau (nv) [N, N m]; quaternions are normalized. name: of the function.
+    Raises ValueError for a model with mimic joints that follow others.
+    """
     return _function(name, model, ("q", "v", "a"), "tau", rnea, rnea_derivatives)
 
 
@@ -58,7 +73,7 @@ def _function(
 
 
 def _jacobian(name: str, model: Model, symbols: dict[str, Any], output: str, derivatives: Algorithm) -> Any:
-    """The Function (inputs..., output) -> one block for each input that CasADi asks for under the name jac_<function>."""
+    """The Function (inputs..., output) -> one block for each input; CasADi looks it up as jac_<function>."""
     import casadi as ca
 
     q, *others = symbols.values()
@@ -74,7 +89,8 @@ def _matrix(block: Any) -> Any:
     """[i][j] or a list of rows as one matrix; entries that are plain zeros are structural."""
     import casadi as ca
 
-    return ca.sparsify(matrix(block))
+    rows = [r if hasattr(r, "is_symbolic") else ca.vertcat(*r) for r in block]
+    return ca.sparsify(ca.horzcat(*rows).T)
 
 
 def _quaternions(model: Model) -> dict[int, int]:
