@@ -98,7 +98,7 @@ class CartPendulum:
         return Derivatives(_times(H, a) + h.value, self._spread(_times(H_b, a)) + h.dq, h.dv, H)
 
     def forward_dynamics(self, q: Array, v: Array, tau: Array) -> Derivatives:
-        """Accelerations of the minimal model."""
+        """Accelerations of all coordinates."""
         return self._solved(q, v, tau, np.arange(self.n))
 
     def constrained_dynamics(self, q: Array, v: Array, tau: Array) -> Derivatives:
@@ -106,11 +106,11 @@ class CartPendulum:
         return self._solved(q, v, tau, np.array([0, 3]))
 
     def _solved(self, q: Array, v: Array, tau: Array, moving: Array) -> Derivatives:
-        """Cramer's rule for the two coordinates that move; the others do not accelerate."""
+        """Solve for the coordinates that move; the others do not accelerate."""
         zero = np.zeros_like(tau)
         h = self.inverse_dynamics(q, v, zero)
-        (a, b), (_, d) = (h.dx[i, moving] for i in moving)
-        inverse = np.array([[d, -b], [-b, a]]) / (a * d - b * b)
+        block = h.dx[np.ix_(moving, moving)]
+        inverse = np.moveaxis(np.linalg.inv(np.moveaxis(block, 2, 0)), 0, 2)
         acceleration = zero.copy()
         acceleration[moving] = _times(inverse, (tau - h.value)[moving])
         at = self.inverse_dynamics(q, v, acceleration)

@@ -32,6 +32,7 @@ class Generated(NamedTuple):
     """C code: its lines, the option of its optimization, the bytes of its library, and a call for one point after another.
 
     size and call are None where it was not compiled; why: then a sentence about that, else what there is to tell, or nothing.
+    output: the numbers of the last point after a call, those of the continuation last.
     """
 
     lines: int
@@ -39,11 +40,20 @@ class Generated(NamedTuple):
     size: int | None
     call: Callable[[], Any] | None
     why: str
+    output: Array | None = None
 
 
 def interpreted_call(f: Any, point: Array) -> Callable[[], Any]:
     """A call of CasADi's virtual machine for one point."""
     return lambda: f(point)
+
+
+class Continuation(NamedTuple):
+    """C code that a generated function is followed by. source: of ``static void NAME(const double *in, double *out)``."""
+
+    source: str
+    name: str
+    outputs: int
 
 
 _LOOP = """
@@ -53,20 +63,27 @@ void many(long n, const double *x, double *y, long long *iw, double *w)
         const double *arg[{args}] = {{x + i * {nx}}};
         double *res[{results}] = {{y}};
         {name}(arg, res, iw, w, 0);
+        {then}
     }}
 }}
 """
 
 
-def generated(f: Any, points: Array, patience: float, level: str = "-O3") -> Generated:
+def generated(
+    f: Any, points: Array, patience: float, level: str = "-O3", then: Continuation | None = None
+) -> Generated:
     """The C code of a function of one column, compiled in ``patience`` seconds of a processor; the call computes all points (N, n).
+
+    then: code that is called with the function's output after it.
 
     Raises CompilerError where the compiler refuses it.
     """
     generator = ca.CodeGenerator("code.c")
     generator.add(f)
-    loop = _LOOP.format(args=f.sz_arg() + 1, results=f.sz_res() + 1, nx=f.numel_in(0), name=f.name())
-    text = generator.dump() + loop
+    sizes = {"args": f.sz_arg() + 1, "results": f.sz_res() + 1, "nx": f.numel_in(0)}
+    after = "" if then is None else f"{then.name}(y, y + {f.numel_out(0)});"
+    source = "" if then is None else then.source
+    text = generator.dump() + source + _LOOP.format(name=f.name(), then=after, **sizes)
     lines = text.count("\n")
     if lines > MOST_LINES:
         return Generated(lines, "", None, None, f"not compiled: {lines:,} lines of C")
@@ -75,7 +92,8 @@ def generated(f: Any, points: Array, patience: float, level: str = "-O3") -> Gen
     if library is None:
         return Generated(lines, level, None, None, f"not compiled in {patience:.0f} s")
     many = ctypes.CDLL(str(library)).many
-    y, w, iw = np.empty(f.numel_out(0)), np.empty(f.sz_w() + 1), np.empty(f.sz_iw() + 1, np.int64)
+    size = f.numel_out(0) + (0 if then is None else then.outputs)
+    y, w, iw = np.empty(size), np.empty(f.sz_w() + 1), np.empty(f.sz_iw() + 1, np.int64)
     points = np.ascontiguousarray(points)
     arrays = [a.ctypes.data_as(ctypes.c_void_p) for a in (points, y, iw, w)]
 
@@ -83,7 +101,7 @@ def generated(f: Any, points: Array, patience: float, level: str = "-O3") -> Gen
         many(ctypes.c_long(len(points)), *arrays)
 
     why = f"{lines:,} lines of C at {level}" if lines > OPTIMIZED else ""
-    return Generated(lines, level, library.stat().st_size, call, why)
+    return Generated(lines, level, library.stat().st_size, call, why, y)
 
 
 def _library(text: str, level: str, patience: float) -> Path | None:

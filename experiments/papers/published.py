@@ -25,9 +25,15 @@ def _kudruss() -> Iterable[Figure]:
     paper = "Kudruss 2019"
     for method, error in {"FD": "5e-06", "FDC": "1e-08", "AD": "1e-14", "ED": "1e-14"}.items():
         yield Figure(paper, f"mean error of {method},", f"about {error}", "derivative-accuracy")
-    for name in ("solve (1)",):
-        yield Figure(paper, name, "ED below a quarter of FD", "directions-cost")
-    yield Figure(paper, "FDCONT", "FD 1 + n, FDC 1 + 2 n, AD at most 1 + 1.5 n evaluations", "directions-cost")
+    for model in ("minimal", "with constraints"):
+        what = f"order of the algorithms by FD's mean error, {model}"
+        yield Figure(paper, what, "CRBA best, ABA worst", "derivative-accuracy")
+    yield Figure(paper, "gain of exact derivatives over FD", "up to 5 orders", "derivative-accuracy")
+    yield Figure(paper, "solve (1) by QR", "ED below a quarter of FD", "directions-cost")
+    for measure in ("time", "operations"):
+        yield Figure(paper, f"FDCONT, {measure}", "AD as FD, ED below", "directions-cost")
+        for name in ("NEFF", "CRBA"):
+            yield Figure(paper, f"{name}, {measure}", "AD between FD and FDC, ED below FD", "directions-cost")
     for load in (0, 5, 15):
         yield Figure(paper, f"iterations with {load} kg", "AD up to 10 % fewer", "lifting-convergence")
     why = "theory: roots of the machine epsilon; what is measured stands beside the measured ones"
@@ -60,7 +66,10 @@ def _singh() -> Iterable[Figure]:
     for method in ("FD-1", "FD-2"):
         yield Figure(paper, f"best steps of {method}", "one range for nearly all sizes", "difference-steps")
     for term in ("inner", "outer"):
-        yield Figure(paper, f"{term} term", "plotted", "tensor-products")
+        for avx in ("AVX on", "AVX off"):
+            yield Figure(paper, f"{term} term, {avx}", "plotted", "tensor-products")
+        yield Figure(paper, f"{term} term: AVX off by AVX on", "plotted", "tensor-products")
+    yield Figure(paper, "mean RMSRE of the closed forms", "trees below chains", "second-order-errors")
     yield Figure(paper, "C code of second-order ID", "AD: millions of lines, 12 MB", "code-size")
     why = "of an earlier version, other processor; the rows of fig. 10 and 19 hold the later figures"
     yield Figure(paper, "a quadruped, conference version", "51 us; 1.5 to 3 x AD", None, why)
@@ -88,27 +97,40 @@ def _astudillo() -> Iterable[Figure]:
     for (kind, how), t in times.items():
         yield Figure(paper, f"Hessian of lambda' {kind}, {how}", f"{t} us", "hessian-times")
     for form, ratio in (("OCP-FD", 1.29), ("OCP-ID", 1.09)):
-        yield Figure(paper, f"{form}: time with AD by that with closed forms", f"{ratio} x", "contour-times")
+        what = f"{form}: time with AD by that with closed forms, QPs by qrqp"
+        yield Figure(paper, what, f"{ratio} x", "contour-times")
+    for kind in ("FD", "ID"):
+        yield Figure(paper, f"AD of AD below AD of the closed form, {kind}", "both figures", "hessian-times")
 
 
 def _giftthaler() -> Iterable[Figure]:
     paper = "Giftthaler 2017"
-    yield Figure(paper, "analytic L'L by Auto-Diff codegen", "1.1 x", "torque-derivative")
-    yield Figure(paper, "naive analytic inverse by Auto-Diff codegen", "more than 7 x", "torque-derivative")
+    for form in ("in loops", "generated"):
+        yield Figure(paper, f"analytic L'L by Auto-Diff codegen, {form}", "1.1 x", "torque-derivative")
+        yield Figure(
+            paper, f"naive analytic inverse by Auto-Diff codegen, {form}", "more than 7 x", "torque-derivative"
+        )
+    yield Figure(paper, "Num-Diff by Auto-Diff codegen", "the slowest of all", "torque-derivative")
     yield Figure(paper, "difference of Auto-Diff and analytic", "< 1e-13", "torque-derivative")
     yield Figure(paper, "difference of Num-Diff", "about 1e-6", "torque-derivative")
-    for quantity in ("forward dynamics", "inverse dynamics"):
+    for quantity, mode in {"forward dynamics": "forward", "inverse dynamics": "reverse", "feet": "forward"}.items():
         yield Figure(paper, f"{quantity}: Num-Diff by AD as C", "10 to 40 x", "derivative-modes")
+        yield Figure(paper, f"{quantity}: the faster mode", mode, "derivative-modes")
+    for way in ("pseudo-inverse", "elimination"):
+        yield Figure(paper, f"free-base ID, {way}: Num-Diff by AD as C", "n/a (eq. 12 to 15)", "derivative-modes")
     for task in ("trot", "gallop"):
         yield Figure(paper, f"{task}: time of an iteration", "up to 5 x", "slq-gaits")
+        yield Figure(paper, f"{task}: iterations of SLQ", "15 to 50", "slq-gaits")
     yield Figure(paper, "planning, 1 threads: Num-Diff by Auto-Diff", "2 x", "replanning-times")
     yield Figure(paper, "IPOPT iterations of replanning", "13 to 15", "replanning-times")
     yield Figure(paper, "replanning with generated derivatives, longest", "below 50 ms", "replanning-times")
     yield Figure(paper, "the arm keeps clear of the sphere", "shown on the robot", "avoiding-arm")
     why = "another robot and processor, horizon of 0.5 s; rates of replanning here: python -m experiments.benchmark_replanning"
     yield Figure(paper, "NMPC of a later paper (Neunert 2018)", "up to 190 Hz", None, why)
-    why = "the duration of whole solves of SLQ on that machine; times of an iteration stand above"
-    yield Figure(paper, "SLQ, absolute", "more than a minute, 15 to 50 iterations", None, why)
+    why = "the duration of whole solves of SLQ on that machine; times and numbers of iterations are above"
+    yield Figure(paper, "SLQ, absolute", "more than a minute saved", None, why)
+    why = "commercial; the paper found it slower than IPOPT in all experiments and shows no figure of it"
+    yield Figure(paper, "planning by SNOPT", "slower than IPOPT", None, why)
 
 
 FIGURES: tuple[Figure, ...] = (*_kudruss(), *_singh(), *_astudillo(), *_giftthaler())

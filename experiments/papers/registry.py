@@ -18,7 +18,7 @@ PAPERS = {
         "second-order-robots": "time of second derivatives of robots beside AD (Singh 2023, fig. 10, 19)",
         "second-order-errors": "errors of second derivatives over the number of bodies (Singh 2023, fig. 11, 12, 20)",
         "difference-steps": "step sizes of differences for second derivatives (Singh 2023, fig. 21-23)",
-        "tensor-products": "products of tensors and matrices beside recursions (Singh 2023, fig. 14, 15)",
+        "tensor-products": "products of tensors and matrices beside recursions, AVX on and off (Singh 2023, fig. 14, 15)",
         "code-size": "size of generated code for second derivatives (Singh 2023, fig. 9)",
     },
     "astudillo_2021": {
@@ -29,7 +29,7 @@ PAPERS = {
     },
     "giftthaler_2017": {
         "torque-derivative": "HyQ's derivative in its torques by five methods (Giftthaler 2017, fig. 1)",
-        "derivative-modes": "HyQ's derivatives by differences and by AD, forward and reverse (Giftthaler 2017, fig. 2)",
+        "derivative-modes": "HyQ's derivatives by differences and by AD, forward and reverse (Giftthaler 2017, fig. 2, eq. 12-15)",
         "slq-gaits": "SLQ on HyQ's trot and gallop with numeric and generated derivatives (Giftthaler 2017, fig. 3)",
         "replanning-times": "planning and replanning of an arm by multiple shooting (Giftthaler 2017, fig. 5)",
         "avoiding-arm": "the arm that avoids a moving sphere in pictures (Giftthaler 2017, fig. 6)",

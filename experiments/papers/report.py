@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import csv
+import datetime
 import html
 import json
 import os
@@ -18,6 +19,7 @@ from experiments.papers.study import Comparison, Outcome, Study
 
 DATA, PICTURE, REPORT, DONE = "data.csv", "picture.png", "report.md", "done.json"
 PAGE = "report.html"
+LEFT_OUT, NOT_COMPUTED = "left out of quick runs", "not computed by this run"
 _HEAD = """<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{title}</title><style>
 body {{ font: 15px/1.5 system-ui, sans-serif; color: #222; max-width: 62rem; margin: 2rem auto; padding: 0 1rem; }}
 table {{ border-collapse: collapse; font-size: 13px; }} td, th {{ border: 1px solid #ccd; padding: 2px 8px; text-align: left; }}
@@ -31,8 +33,8 @@ def conduct(study: Study, folder: Path, quick: bool) -> Outcome:
     began = time.perf_counter()
     outcome = study.run(quick)
     seconds = time.perf_counter() - began
-    why = "left out of quick runs" if quick else "not found by this run"
-    absent = [Comparison(f.what, f.figure, "n/a", False, why) for f in missing(study.name, outcome.comparisons)]
+    why = LEFT_OUT if quick else NOT_COMPUTED
+    absent = [Comparison(f.what, f.figure, "n/a", (), why) for f in missing(study.name, outcome.comparisons)]
     outcome = replace(outcome, comparisons=[*outcome.comparisons, *absent])
     folder.mkdir(parents=True, exist_ok=True)
     write_csv(folder / DATA, outcome)
@@ -59,10 +61,11 @@ def write_csv(path: Path, outcome: Outcome) -> None:
 
 
 def markdown(study: Study, outcome: Outcome, quick: bool, seconds: float) -> str:
-    """The report as text: first what is worse than published."""
+    """The report as text, beginning with the verdict."""
     kind = "quick run: fewer points, not for conclusions" if quick else "full run"
+    day = datetime.date.today().isoformat()
     machine = (
-        f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}; {kind}, {seconds:.0f} s"
+        f"{processor()}, {os.cpu_count()} cores, Python {platform.python_version()}; {day}, {kind}, {seconds:.0f} s"
     )
     parts = [f"# {study.title}", verdict(outcome.comparisons), f"{study.source} ({machine}.)", f"![picture]({PICTURE})"]
     if outcome.comparisons:
@@ -70,20 +73,48 @@ def markdown(study: Study, outcome: Outcome, quick: bool, seconds: float) -> str
     return "\n\n".join([*parts, *outcome.remarks]) + "\n"
 
 
+def processor() -> str:
+    """The processor's name, or its architecture where the system does not say it."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        lines = []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()
+
+
 def verdict(comparisons: Sequence[Comparison]) -> str:
-    """What is worse here than published."""
-    worse = "; ".join(c.what for c in comparisons if c.worse)
-    if worse:
-        return f"**Worse here than published: {worse}.**"
-    return "Nothing here is worse than published." if comparisons else "Nothing is published to compare with."
+    """Rows with a claim that fails; else the statement that all hold. Rows without claims do not count."""
+    compared = [c for c in comparisons if c.claims]
+    left = len(comparisons) - len(compared)
+    rest = f" {left} of {len(comparisons)} rows have nothing to compare with." if left else ""
+    if not comparisons:
+        return "Nothing is published to compare with."
+    if not compared:
+        return "No published figure was compared in this run."
+    parts = [
+        f"**{head}: {'; '.join(rows)}.**"
+        for head, rows in (
+            ("Worse here than published", [c.what for c in compared if c.worse]),
+            ("Different from published", [c.what for c in compared if c.different]),
+        )
+        if rows
+    ]
+    return (" ".join(parts) or "Nothing here is worse than published.") + rest
 
 
 def table(comparisons: Iterable[Comparison]) -> str:
-    """Published figures and ours."""
-    rows = [(c.what, c.published, ("**worse:** " if c.worse else "") + c.ours, c.why) for c in comparisons]
+    """Published figures and ours; a failed claim is named in the row."""
+    rows = [(c.what, c.published, _flag(c) + c.ours, c.why) for c in comparisons]
     return "\n".join(
         ["| what | published | ours | remark |", "|---|---|---|---|", *("| " + " | ".join(r) + " |" for r in rows)]
     )
+
+
+def _flag(c: Comparison) -> str:
+    if not c.failed:
+        return ""
+    return f"**{'worse' if c.worse else 'different'}** (not so here: {'; '.join(f.text for f in c.failed)}): "
 
 
 def page(folders: Sequence[Path], title: str) -> str:

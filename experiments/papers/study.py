@@ -1,4 +1,4 @@
-"""What an experiment returns: numbers, a picture of them, and published figures with ours beside them."""
+"""Results of an experiment: numbers, a picture, and published figures beside ours."""
 
 from __future__ import annotations
 
@@ -16,19 +16,50 @@ GIFTTHALER = "M. Giftthaler et al., Automatic differentiation of rigid body dyna
 
 
 @dataclass(frozen=True)
+class Claim:
+    """A published statement, and whether it holds here.
+
+    text: the statement, in the words of the report. only_differs: a failure means another result, not a worse one.
+    """
+
+    text: str
+    holds: bool
+    only_differs: bool = False
+
+
+@dataclass(frozen=True)
 class Comparison:
-    """One published figure and ours; ``why``: where and why they differ, or why there is no figure (n/a) on one side."""
+    """A row of the report: published figures beside ours.
+
+    claims: every published statement about this row; empty where nothing can be compared. why: the reason for a
+    difference, or for a figure that is missing (n/a).
+    """
 
     what: str
     published: str
     ours: str
-    worse: bool = False
+    claims: Sequence[Claim] = ()
     why: str = ""
+
+    @property
+    def failed(self) -> list[Claim]:
+        """The claims that do not hold."""
+        return [c for c in self.claims if not c.holds]
+
+    @property
+    def worse(self) -> bool:
+        """True where a claim fails to our disadvantage."""
+        return any(not c.only_differs for c in self.failed)
+
+    @property
+    def different(self) -> bool:
+        """True where claims fail, none of them to our disadvantage."""
+        return bool(self.failed) and not self.worse
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """The results of an experiment.
+    """Results of an experiment.
 
     rows: the lines of data.csv, all with the same keys. draw: writes the picture. remarks: sentences of the report.
     """

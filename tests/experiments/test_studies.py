@@ -1,4 +1,4 @@
-"""The experiments: quick runs of all of them, their reports, and the derivatives by hand that they compare with."""
+"""Experiments: quick runs of all of them, the methods that they name, their reports, and the derivatives by hand."""
 
 import csv
 import json
@@ -12,27 +12,54 @@ from click.testing import CliRunner
 from experiments.baselines.cart_pendulum import CartPendulum
 from experiments.cli.main import main
 from experiments.papers import published, registry, report
+from experiments.papers.astudillo_2021 import contour_times
 from experiments.papers.beyond import local_convergence, peer_solves, peers
-from experiments.papers.study import Comparison, Outcome, Study
+from experiments.papers.giftthaler_2017 import (
+    avoiding_arm,
+    derivative_modes,
+    replanning_times,
+    slq_gaits,
+    torque_derivative,
+)
+from experiments.papers.kudruss_2019 import lifting_convergence
+from experiments.papers.method import AnotherMethod, Method, ran
+from experiments.papers.singh_2023 import tensor_products
+from experiments.papers.study import Claim, Comparison, Outcome, Study
+from problems.robots import load_robot
 from trajopt import Status, StatusCode, solve
 
 BAD_INPUT = 2
 
 
+EXACT = 1e-12
+
+
 def _outcome(worse):
     rows = [{"n": 1, "time": 0.5}, {"n": 2, "time": 1.5}]
-    return Outcome(
-        rows, [Comparison("time", "1 us", "2 us", worse)], lambda path: path.write_bytes(b"png"), ["A remark."]
-    )
+    lines = [Comparison("time", "1 us", "2 us", [Claim("at most 1 us", not worse)])]
+    return Outcome(rows, lines, lambda path: path.write_bytes(b"png"), ["A remark."])
 
 
 def _study(outcome, name="name"):
     return Study(name, "Title", "Paper, fig. 1", lambda quick: outcome)
 
 
+@pytest.fixture(scope="module")
+def quick_outcome():
+    """The outcome of an experiment's quick run; each experiment runs once."""
+    found = {}
+
+    def outcome(name):
+        if name not in found:
+            found[name] = registry.study(name).run(True)
+        return found[name]
+
+    return outcome
+
+
 @pytest.mark.parametrize("name", registry.STUDIES)
-def test_every_experiment_has_a_quick_run_with_data_picture_and_report(name, tmp_path):
-    study = registry.study(name)
+def test_every_experiment_has_a_quick_run_with_data_picture_and_report(name, quick_outcome, tmp_path):
+    study = replace(registry.study(name), run=lambda quick: quick_outcome(name))
     outcome = report.conduct(study, tmp_path, quick=True)
     with (tmp_path / report.DATA).open(encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
@@ -41,6 +68,78 @@ def test_every_experiment_has_a_quick_run_with_data_picture_and_report(name, tmp
     text = (tmp_path / report.REPORT).read_text(encoding="utf-8")
     assert text.startswith(f"# {study.title}") and all(c.what in text and c.ours in text for c in outcome.comparisons)
     assert report.is_done(tmp_path, quick=True) and not report.is_done(tmp_path, quick=False)
+
+
+# -- methods: each quick run is the whole definition of the experiment, on a short horizon --------------------------
+
+NAMED = {
+    "lifting-convergence": lambda row: lifting_convergence.method(row["method"], row["tolerance"]),
+    "contour-times": lambda row: contour_times.method(row["method"], row["QP solver"]),
+    "slq-gaits": lambda row: slq_gaits.METHODS[row["method"]],
+    "replanning-times": lambda row: replanning_times.METHODS[row["method"]],
+    "avoiding-arm": lambda row: avoiding_arm.METHOD,
+}
+"""Experiment -> the method that it names for a row."""
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_an_experiment_runs_the_method_that_it_names(name, quick_outcome):
+    rows = quick_outcome(name).rows
+    for row in rows:
+        named = NAMED[name](row)
+        found = tuple(row[key] for key in ("solver", "hessian", "integrator", "derivatives"))
+        assert found == (named.solver, named.hessian, named.integrator, named.derivatives)
+    assert {named.solver for named in map(NAMED[name], rows)} <= {"sqp", "slq", "dms"}  # "auto" names no method
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("lifting-convergence", {"sqp"}),
+        ("contour-times", {"sqp"}),
+        ("slq-gaits", {"slq"}),
+        ("replanning-times", {"dms"}),
+        ("avoiding-arm", {"dms"}),
+    ],
+)
+def test_the_solver_is_that_of_the_title(name, expected, quick_outcome):
+    """SQP on the lifting problem, SCQP on contours, SLQ on gaits, IPOPT for multiple shooting."""
+    assert {row["solver"] for row in quick_outcome(name).rows} == expected
+
+
+def test_a_method_that_the_config_changes_is_an_error(monkeypatch):
+    """An experiment whose solver would silently become another one fails."""
+
+    def another(ocp, start, options, callback, solver, check):
+        return solve(ocp, start, {"max_iterations": 1}, callback, "ipm", check=check)
+
+    monkeypatch.setattr("experiments.config.build.solve", another)
+    with pytest.raises(AnotherMethod, match=r"names solver sqp.*; solver ipm"):
+        lifting_convergence.converged(0.0, lifting_convergence.method("FD", 1e-6), quick=True)
+
+
+def test_a_method_sets_the_whole_solver_table():
+    method = Method("sqp", "exact", "rk4", "forward_ad", {"max_iterations": 3, "second_order_correction": False})
+    assert method.overrides() == [
+        "solver={name='sqp', hessian='exact', max_iterations=3, second_order_correction=false}",
+        "backend={name='forward_ad'}",
+        "problem.integrator='rk4'",
+    ]
+
+
+def test_a_plan_by_another_solver_names_both():
+    """The first plan of a replanning run comes from auto where the solver of the config fails."""
+    found = replace(_solution(), meta={**_solution().meta, "instead_of": {"solver": "dms"}})
+    assert "instead of" in ran(found)["solver"]
+
+
+def _solution():
+    from experiments.config.build import build_task
+    from experiments.config.config import load_config
+
+    config = load_config(local_convergence.CONFIGS / "cart_pole_balance.toml").with_engine("numpy")
+    task = build_task(config)
+    return solve(task.ocp, task.guess, {"max_iterations": 1}, solver="slq", check=False)
 
 
 @pytest.mark.parametrize("name", ["slq-gaits", "contour-times", "solver-matrix", "lifting-convergence"])
@@ -61,6 +160,26 @@ def test_a_report_begins_with_what_is_worse():
 
     assert second_line(True) == "**Worse here than published: time.**"
     assert second_line(False) == "Nothing here is worse than published."
+
+
+def test_the_flag_of_a_row_follows_from_all_its_claims():
+    good, bad, other = Claim("fast", True), Claim("exact", False), Claim("forward", False, only_differs=True)
+    assert not Comparison("row", "1", "1", [good]).failed
+    assert Comparison("row", "1", "2", [good, bad]).worse and Comparison("row", "1", "2", [other, bad]).worse
+    row = Comparison("row", "1", "2", [good, other])
+    assert row.different and not row.worse
+    assert "**different** (not so here: forward): 2" in report.table([row])
+    assert report.verdict([row]) == "**Different from published: row.**"
+
+
+def test_rows_without_claims_are_no_verdict():
+    """Nothing is said to be no worse because it was left out."""
+    absent = Comparison("row", "1", "n/a", (), report.LEFT_OUT)
+    assert report.verdict([absent]) == "No published figure was compared in this run."
+    held = Comparison("other", "1", "1", [Claim("1", True)])
+    assert report.verdict([held, absent]) == (
+        "Nothing here is worse than published. 1 of 2 rows have nothing to compare with."
+    )
 
 
 def test_all_goes_on_where_it_was_and_its_page_stands_alone(tmp_path, monkeypatch):
@@ -125,6 +244,18 @@ def test_derivatives_by_hand_are_those_of_the_energy(free):
     np.testing.assert_allclose(found, force, rtol=1e-7, atol=1e-7)
 
 
+@pytest.mark.parametrize("free", [False, True])
+def test_forward_dynamics_by_hand_invert_inverse_dynamics(free):
+    hand, rng = CartPendulum(free=free), np.random.default_rng(5)
+    q, v, tau = rng.uniform(-2.0, 2.0, (3, hand.n, 1))
+    found = hand.forward_dynamics(q, v, tau)
+    np.testing.assert_allclose(hand.inverse_dynamics(q, v, found.value).value, tau, atol=1e-10)
+    step = 1e-6
+    for i in range(hand.n):
+        moved = [hand.forward_dynamics(q + s * step * np.eye(hand.n)[:, [i]], v, tau).value for s in (1.0, -1.0)]
+        np.testing.assert_allclose(found.dq[:, i], (moved[0] - moved[1]) / (2.0 * step), atol=1e-5)
+
+
 def test_constrained_dynamics_by_hand_keep_the_cart_on_its_rail():
     hand, rng = CartPendulum(free=True), np.random.default_rng(4)
     q, v, tau = rng.uniform(-2.0, 2.0, (3, 4, 1))
@@ -136,6 +267,51 @@ def test_constrained_dynamics_by_hand_keep_the_cart_on_its_rail():
     for i in range(4):
         moved = [hand.constrained_dynamics(q + s * step * np.eye(4)[:, [i]], v, tau).value for s in (1.0, -1.0)]
         np.testing.assert_allclose(found.dq[:, i], (moved[0] - moved[1]) / (2.0 * step), atol=1e-5)
+
+
+# -- what experiments compute ------------------------------------------------------------------------------------
+
+
+def test_inverses_in_loops_are_those_of_the_mass_matrix():
+    """L'L over the tree and dense L L', as C loops."""
+    model, rng = load_robot("hyq"), np.random.default_rng(6)
+    B = np.eye(model.nv)
+    for i in range(model.nv):  # a matrix as branch-sparse as that of the robot: L'L of such a factor
+        j = model.dof_parent[i]
+        while j >= 0:
+            B[i, j], j = rng.uniform(-1.0, 1.0), model.dof_parent[j]
+    M = B.T @ B
+    for loops in torque_derivative._loops(model).values():
+        found = torque_derivative.block_in_loops(loops, M)
+        np.testing.assert_allclose(
+            found, np.linalg.inv(M)[6:, 6:], rtol=0.0, atol=1e-10 * np.abs(np.linalg.inv(M)).max()
+        )
+
+
+def test_the_pseudo_inverse_formula_is_inverse_dynamics_with_a_free_base():
+    import casadi as ca
+
+    from dynamics_backends.registry import make_backend
+    from dynamics_backends.systems.bodies.rigid_body_quantities import ActuatedInverseDynamics
+
+    model, rng = load_robot("hyq"), np.random.default_rng(7)
+    q, v, a = model.random_configuration(rng, 1)[0], rng.standard_normal(model.nv), rng.standard_normal(12)
+    symbols = [ca.SX.sym(name, size) for name, size in (("q", model.nq), ("v", model.nv), ("a", 12))]
+    f = ca.Function("f", symbols, [derivative_modes.pseudo_inverse_dynamics(model, *symbols)])
+    backend = make_backend(ActuatedInverseDynamics(model), "analytic", engine="numpy")
+    expected = backend.f(np.concatenate([q, v])[None], a[None])[0]
+    np.testing.assert_allclose(np.asarray(f(q, v, a))[:, 0], expected, rtol=0.0, atol=EXACT * np.abs(expected).max())
+
+
+def test_the_crossover_is_the_least_size_from_which_on_the_recursion_is_faster():
+    times = {"DTM": (1.0, 1.0, 5.0, 9.0), "IDFOZA": (0.5, 2.0, 4.0, 8.0)}
+    rows = [
+        {"bodies": n, "term": "inner", "way": way, "AVX": "AVX on", "microseconds": t}
+        for way, column in times.items()
+        for n, t in zip((2, 4, 8, 16), column, strict=True)
+    ]
+    assert tensor_products.crossover(rows, "inner", "AVX on") == 8
+    assert tensor_products.crossover(rows[:-1] + [{**rows[-1], "microseconds": 10.0}], "inner", "AVX on") is None
 
 
 # -- published figures ---------------------------------------------------------------------------------------

@@ -22,6 +22,7 @@ import platformdirs
 import problems
 from experiments.analysis.environment import with_variable
 from experiments.config.build import uncut
+from experiments.papers.method import require
 
 CONFIGS = Path(problems.__file__).parent / "configs"
 CONFIG = "ur5_obstacle"
@@ -95,6 +96,7 @@ def _own(ocp: Any, guess: Any) -> tuple[float, int, float]:
     seconds = []
     for _ in range(REPEATS + 1):  # the first one may compile
         began = time.process_time()
-        found = uncut(solve(ocp, guess, solver="ipm", check=False))
+        options = {"hessian": "exact", "barrier_strategy": "adaptive"}
+        found = require(uncut(solve(ocp, guess, options, solver="ipm", check=False)), solver="ipm", hessian="exact")
         seconds.append(time.process_time() - began)
     return 1e3 * min(seconds), found.iterations, found.cost

@@ -22,6 +22,7 @@ from experiments.analysis.compare import with_solver
 from experiments.analysis.timing import medians, program_call
 from experiments.config.build import build_task, make_ready, solve_task, uncut
 from experiments.config.config import load_config
+from experiments.papers.method import require
 from experiments.papers.study import Outcome
 from problems.robots import load_robot
 
@@ -60,13 +61,13 @@ def _iterations(name: str) -> dict[str, Any]:
     """Processor time of an iteration of DDP beside one of SLQ."""
     each = {}
     for solver in ("slq", "ddp"):
-        config = with_solver(load_config(CONFIGS / f"{name}.toml"), solver)
+        config = with_solver(load_config(CONFIGS / f"{name}.toml", ["backend={name='analytic'}"]), solver)
         task = build_task(config)
         make_ready(config, task)
         seconds = []
         for _ in range(15):
             began = time.process_time()
-            solution = uncut(solve_task(config, task))
+            solution = require(uncut(solve_task(config, task)), solver=solver, derivatives="analytic")
             seconds.append((time.process_time() - began) / max(solution.iterations, 1))
         each[solver] = 1e6 * median(seconds)
     ratio = each["ddp"] / each["slq"]

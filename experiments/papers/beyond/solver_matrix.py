@@ -1,6 +1,7 @@
 """Iterations and time over derivative methods, solvers and engines on six problems.
 
-The configs as bundled, with their guesses; every solver and method that can serve a problem.  Time: processor time of one solve
+The configs as bundled, with their guesses; every solver and method that can serve a problem, each with its default Hessian,
+which a column names.  Time: processor time of one solve
 after all is compiled, with the compiled engine; NumPy on two of the problems.  Where two solvers end in different optima, costs
 tell.
 """
@@ -19,6 +20,7 @@ from dynamics_backends.registry import backend_names
 from experiments.analysis.compare import with_solver
 from experiments.config.build import build_task, make_ready, solve_task, uncut
 from experiments.config.config import Config, load_config
+from experiments.papers.method import ran, require
 from experiments.papers.study import Outcome
 
 SOURCE = "Beyond the papers."
@@ -64,17 +66,24 @@ def _row(problem: str, solver: str, method: str, engine: str, *, quick: bool) ->
         if not quick:
             make_ready(config, task)
         began = time.process_time()
-        s = uncut(solve_task(config, task))
+        s = require(uncut(solve_task(config, task)), solver=solver, derivatives=method)
     except ValueError as reason:
         return {
             **common,
             "status": f"not possible: {reason}"[:160],
-            "iterations": None,
-            "milliseconds": None,
-            "cost": None,
+            "solved": False,
+            **dict.fromkeys(("hessian", "integrator", "iterations", "milliseconds", "cost")),
         }
-    spent = 1e3 * (time.process_time() - began)
-    return {**common, "status": str(s.status.code), "iterations": s.iterations, "milliseconds": spent, "cost": s.cost}
+    spent, found = 1e3 * (time.process_time() - began), ran(s)
+    return {
+        **common,
+        "status": str(s.status.code),
+        "solved": s.status.success,
+        **{key: found[key] for key in ("hessian", "integrator")},
+        "iterations": s.iterations,
+        "milliseconds": spent,
+        "cost": s.cost,
+    }
 
 
 def _config(problem: str, solver: str, method: str, engine: str, quick: bool) -> Config:
@@ -88,7 +97,7 @@ def _config(problem: str, solver: str, method: str, engine: str, quick: bool) ->
 
 
 def _remarks(rows: list[dict[str, Any]]) -> list[str]:
-    solved = [r for r in rows if r["status"] in ("converged", "cost_converged")]
+    solved = [r for r in rows if r["solved"]]
     parts = [f"{len(solved)} of {len(rows)} solves converged; each may last {TIME_LIMIT:.0f} s."]
     for problem in dict.fromkeys(r["problem"] for r in solved):
         own = [r for r in solved if r["problem"] == problem]
@@ -113,7 +122,7 @@ def _draw(rows: list[dict[str, Any]], path: Path) -> None:
             own = [r for r in rows if r["problem"] == name and r["iterations"] is not None]
             labels = [f"{r['solver']} {r['derivatives']}" + (" numpy" if r["engine"] == "numpy" else "") for r in own]
             for axis, key in zip(pair, ("iterations", "milliseconds"), strict=True):
-                colors = [COLORS[0] if r["status"] in ("converged", "cost_converged") else "#d0d3d8" for r in own]
+                colors = [COLORS[0] if r["solved"] else "#d0d3d8" for r in own]
                 axis.bar(range(len(own)), [max(r[key], 1e-3) for r in own], color=colors)
                 axis.set_yscale("log")
                 axis.set_title(f"{name}: {key}")

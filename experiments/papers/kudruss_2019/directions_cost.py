@@ -1,30 +1,46 @@
-"""Cost of directional derivatives over their number, in evaluations of the function (Kudruss, Manns, Kirches 2019, fig. 2).
+"""Cost of directional derivatives, in evaluations of the function (Kudruss, Manns, Kirches 2019, fig. 2).
 
-The multi-pendulum of ten links, its tip held where forces of constraints are asked for (FDCONT).  Cost is counted in arithmetic
-operations, which no machine disturbs: the function's and its derivatives' are traced with common subexpressions shared.  FD
-and FDC: 1 + n and 2 n evaluations and the quotients.  AD: CasADi's forward mode with n seeds.  ED: the closed form, times
-the seeds; for n of the unit directions no product is needed.  The solution of the equations of motion (1) is that of a dense
-symmetric system, by L D L': FD factorizes for every direction, AD and ED once (proposition 3), and pay products with the
-derivatives of the matrix.
+The multi-pendulum of ten links, its tip held where constraint forces are computed (FDCONT). Two measures:
+
+Time, as in the paper: the compiled derivative methods for all unit directions, by the time of the compiled function. FD, FDC:
+forward and central differences. AD: dual numbers. ED: forward sweeps that use the structure of the algorithms. Closed form:
+the analytic backend of this library, which the paper has not.
+
+Arithmetic operations over the number of directions, which no machine disturbs, common subexpressions shared. FD and FDC: 1 + n
+and 2 n evaluations and the quotients. AD: CasADi's forward mode with n seeds; FDCONT by algorithm 4 of the paper, where the
+factors of the equations of motion (1) serve all directions (proposition 3). Closed form: the analytic Jacobian times the seeds;
+for n of the unit directions no product is needed. The solution of (1) is that of a dense symmetric system. FD factorizes for
+every direction, AD and ED once, and these pay products with the derivatives of the matrix. By QR as RBDL does by default, and by
+the cheaper L D L' of this library.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
+from itertools import cycle
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from dynamics_backends.compiled.emit.trace import trace_expressions
 from dynamics_backends.deferred import deferred
+from dynamics_backends.registry import make_backend
 from dynamics_backends.rigid_body.algorithms import ltl
 from dynamics_backends.rigid_body.algorithms.crba import crba
+from dynamics_backends.rigid_body.algorithms.kinematics import frame_position
 from dynamics_backends.rigid_body.algorithms.rnea import rnea
 from dynamics_backends.rigid_body.derivatives.rnea_derivatives import rnea_derivatives
 from dynamics_backends.rigid_body.model.model import Model
+from dynamics_backends.systems.bodies.rigid_body_quantities import MassMatrix, NonlinearEffects
 from dynamics_backends.systems.constraints.constraint_kinds import PointContact
 from dynamics_backends.systems.constraints.holonomic import Holonomic
+from experiments.analysis.timing import medians
 from experiments.baselines.generated_code import matrix
-from experiments.papers.study import KUDRUSS, Comparison, Outcome
+from experiments.config.build import engine_in_use
+from experiments.config.config import Backend
+from experiments.papers.study import KUDRUSS, Claim, Comparison, Outcome
 from problems.robots.textbook import multi_pendulum
 
 ca = deferred("casadi")
@@ -32,42 +48,107 @@ ca = deferred("casadi")
 SOURCE = f"{KUDRUSS}, fig. 2"
 LINKS, QUICK_LINKS = 10, 3
 DIRECTIONS, QUICK_DIRECTIONS = (1, 2, 5, 10, 15, 20, 25, 30), (1, 3, 6)
-METHODS = ("FD", "FDC", "AD", "ED", "ED, unit directions")
+METHODS = ("FD", "FDC", "AD", "closed form", "closed form, unit directions")
+TIMED = {
+    "FD": "forward_difference",
+    "FDC": "central_difference",
+    "AD": "forward_ad",
+    "ED": "structured_ad",
+    "closed form": "analytic",
+}
+BATCH = 64
 QUARTER = 0.25
 """AD and ED of the solution of (1) take less than this share of FD's time in the paper."""
+SIMILAR = 1.25
+"""Costs within this factor count as similar; the paper shows them in a plot."""
 
 
 class Traced(NamedTuple):
-    """A function of columns x as expressions: its value, and its Jacobian in closed form."""
+    """A function of columns x as expressions. value; forward(seeds): its derivatives by AD; closed: its analytic Jacobian."""
 
     name: str
     x: Any
     value: Any
+    forward: Any
     closed: Any
 
 
 def run(quick: bool) -> Outcome:
-    """All counts."""
+    """All times and counts."""
     model = multi_pendulum(QUICK_LINKS if quick else LINKS)
     numbers = QUICK_DIRECTIONS if quick else DIRECTIONS
     costs = {}
     for make in (constrained_dynamics, nonlinear_effects, mass_matrix):
         function = make(model)
         costs[function.name] = {n: _costs(function, n) for n in numbers}
-    costs["solve (1)"] = {n: _solve_costs(model.nv + 2, n) for n in numbers}
-    rows = [{"function": f, "directions": n, **c} for f, table in costs.items() for n, c in table.items()]
-    return Outcome(rows, _comparisons(costs, max(numbers)), partial(_draw, costs))
+    for name, ways in SOLVES.items():
+        costs[name] = {n: _solve_costs(model.nv + 2, n, ways) for n in numbers}
+    times = timed(model, "numpy" if quick else engine_in_use(Backend()), 3 if quick else 15)
+    rows = [
+        {"measure": "operations", "function": f, "directions": n, "method": m, "evaluations": c}
+        for f, table in costs.items()
+        for n, cost in table.items()
+        for m, c in cost.items()
+    ] + [
+        {"measure": "time", "function": f, "directions": n, "method": m, "evaluations": c}
+        for f, (n, cost) in times.items()
+        for m, c in cost.items()
+    ]
+    lines = [*_timed_comparisons(times), *_comparisons(costs, max(numbers))]
+    return Outcome(rows, lines, partial(_draw, costs, times))
+
+
+def timed(model: Model, engine: str, turns: int) -> dict[str, tuple[int, dict[str, float]]]:
+    """For each function the number of unit directions, and the time of all derivatives by that of the function."""
+    systems = {"FDCONT": _held(model), "NEFF": NonlinearEffects(model), "CRBA": MassMatrix(model)}
+    rng, found = np.random.default_rng(0), {}
+    for name, system in systems.items():
+        points = [
+            (rng.uniform(-1.0, 1.0, (BATCH, 2 * model.nv)), rng.uniform(-1.0, 1.0, (BATCH, system.nu))) for _ in "ab"
+        ]
+        backends = {m: make_backend(system, method, engine=engine) for m, method in TIMED.items()}
+        functions = [backends["FD"].f, *(b.jacobians for b in backends.values())]
+        once, *seconds = medians([_in_turn(f, points) for f in functions], turns)
+        found[name] = 2 * model.nv + system.nu, {m: t / once for m, t in zip(TIMED, seconds, strict=True)}
+    return found
+
+
+def _in_turn(f: Callable[..., Any], points: list[tuple[Any, Any]]) -> Callable[[], Any]:
+    """Calls at one batch after the other: a system that stores its last solution finds another one."""
+    batches = cycle(points)
+    return lambda: f(*next(batches))
+
+
+def _held(model: Model) -> Holonomic:
+    return Holonomic(model, [PointContact("tip1", gains=(0.0, 0.0))])
 
 
 def constrained_dynamics(model: Model) -> Traced:
-    """FDCONT: the accelerations with the tip held in the plane."""
-    system = Holonomic(model, [PointContact("tip1", gains=(0.0, 0.0))])
+    """FDCONT: the accelerations with the tip held in the plane, by one dense solution of (1), the constraints first.
+
+    AD is algorithm 4: the derivatives of the matrix and of the right-hand side by forward mode, then the factors of the value.
+    """
     n = model.nv
     x = ca.SX.sym("x", 3 * n)
-    rows = system(x[: 2 * n], x[2 * n :], 0.0, {})
-    p = system.partials(x[: 2 * n], x[2 * n :], 0.0, {})
-    closed = ca.horzcat(matrix(p.fx[n:]), matrix(p.fu[n:]))
-    return Traced("FDCONT", x, _column(rows)[n:], closed)
+    q, v, tau = x[:n], x[n : 2 * n], x[2 * n :]
+    position = frame_position(model, q, model.frame_id("tip1"))
+    tip = ca.vertcat(position[0], position[2])
+    G = ca.jacobian(tip, q)
+    gamma = ca.jtimes(G @ v, q, v)
+    K = ca.densify(ca.blockcat([[ca.SX(2, 2), G], [G.T, matrix(crba(model, q))]]))
+    b = ca.vertcat(-gamma, tau - _column(rnea(model, q, v, ca.SX(n, 1))))
+    f = _factor(K)
+    y = _solved(f, b)
+
+    def forward(seeds: Any) -> Any:
+        columns = []
+        for k in range(seeds.shape[1]):
+            dK, db = (ca.jtimes(e, x, seeds[:, k]) for e in (ca.vec(K), b))
+            columns.append(_solved(f, db - ca.reshape(dK, K.shape) @ y)[2:])
+        return ca.horzcat(*columns)
+
+    p = _held(model).partials(x[: 2 * n], tau, 0.0, {})
+    return Traced("FDCONT", x, y[2:], forward, ca.horzcat(matrix(p.fx[n:]), matrix(p.fu[n:])))
 
 
 def nonlinear_effects(model: Model) -> Traced:
@@ -75,7 +156,8 @@ def nonlinear_effects(model: Model) -> Traced:
     n = model.nv
     x = ca.SX.sym("x", 2 * n)
     d = rnea_derivatives(model, x[:n], x[n:], ca.SX(n, 1))
-    return Traced("NEFF", x, _column(rnea(model, x[:n], x[n:], ca.SX(n, 1))), ca.horzcat(matrix(d[1]), matrix(d[2])))
+    value = _column(rnea(model, x[:n], x[n:], ca.SX(n, 1)))
+    return Traced("NEFF", x, value, partial(ca.jtimes, value, x), ca.horzcat(matrix(d[1]), matrix(d[2])))
 
 
 def mass_matrix(model: Model) -> Traced:
@@ -87,7 +169,8 @@ def mass_matrix(model: Model) -> Traced:
     for k in range(n):
         unit = ca.SX(ca.DM.eye(n)[:, k])
         blocks.append(matrix(rnea_derivatives(weightless, q, ca.SX(n, 1), unit)[1])[: k + 1, :])
-    return Traced("CRBA", q, ca.vertcat(*(M[: k + 1, k] for k in range(n))), ca.vertcat(*blocks))
+    value = ca.vertcat(*(M[: k + 1, k] for k in range(n)))
+    return Traced("CRBA", q, value, partial(ca.jtimes, value, q), ca.vertcat(*blocks))
 
 
 def _costs(f: Traced, n: int) -> dict[str, float]:
@@ -98,32 +181,47 @@ def _costs(f: Traced, n: int) -> dict[str, float]:
     return {
         "FD": ((1 + n) * once + quotients) / once,
         "FDC": (2 * n * once + quotients) / once,
-        "AD": _count([f.x, flat], f.value, ca.jtimes(f.value, f.x, seeds)) / once,
-        "ED": _count([f.x, flat], f.value, f.closed @ seeds) / once,
-        "ED, unit directions": _count([f.x], f.value, f.closed[:, : min(n, f.x.numel())]) / once,
+        "AD": _count([f.x, flat], f.value, f.forward(seeds)) / once,
+        "closed form": _count([f.x, flat], f.value, f.closed @ seeds) / once,
+        "closed form, unit directions": _count([f.x], f.value, f.closed[:, : min(n, f.x.numel())]) / once,
     }
 
 
-def _solve_costs(size: int, n: int) -> dict[str, float]:
+def _solve_costs(size: int, n: int, ways: tuple[Any, Any]) -> dict[str, float]:
     """The costs of a dense symmetric solution K x = b: FD perturbs both and factorizes for each direction, the others once."""
+    factor, solved = ways
     K, b = _symmetric("K", size), ca.SX.sym("b", size)
     dK, db = [_symmetric(f"dK{i}", size) for i in range(n)], [ca.SX.sym(f"db{i}", size) for i in range(n)]
     symbols = [ca.symvar(ca.vertcat(ca.vec(ca.tril(M)), r)) for M, r in zip([K, *dK], [b, *db], strict=True)]
     columns = [ca.vertcat(*s) for s in symbols]
-
-    def solved(f: ltl.Factor, right: Any) -> Any:
-        return ca.vertcat(*ltl.solve(f, [right[i] for i in range(size)]))
-
-    def factor(M: Any) -> ltl.Factor:
-        return ltl.factor([[M[i, j] for j in range(size)] for i in range(size)], range(-1, size - 1))
-
     f = factor(K)
     x = solved(f, b)
     once = _count([columns[0]], x)
     exact = _count(columns, x, *(solved(f, r - M @ x) for M, r in zip(dK, db, strict=True))) / once
     quotients = 2.0 * n * (size + size * (size + 1) / 2.0 + size) / once  # perturbed K and b, and the differences of x
-    exact_ways = dict.fromkeys(("AD", "ED", "ED, unit directions"), exact)
-    return {"FD": 1.0 + n + quotients, "FDC": 2.0 * n + quotients, **exact_ways}
+    return {"FD": 1.0 + n + quotients, "FDC": 2.0 * n + quotients, "AD": exact, "closed form": exact}
+
+
+def _factor(K: Any) -> ltl.Factor:
+    """L' D L of a dense symmetric matrix; it eliminates from the last row on."""
+    size = K.shape[0]
+    return ltl.factor([[K[i, j] for j in range(size)] for i in range(size)], range(-1, size - 1))
+
+
+def _solved(f: ltl.Factor, right: Any) -> Any:
+    return ca.vertcat(*ltl.solve(f, [right[i] for i in range(right.numel())]))
+
+
+def _solved_by_qr(f: tuple[Any, Any], right: Any) -> Any:
+    """Back substitution in R x = Q' b."""
+    (Q, R), size = f, right.numel()
+    rest, x = Q.T @ right, [ca.SX(0)] * size
+    for i in reversed(range(size)):
+        x[i] = (rest[i] - sum((R[i, j] * x[j] for j in range(i + 1, size)), ca.SX(0))) / R[i, i]
+    return ca.vertcat(*x)
+
+
+SOLVES = {"solve (1) by QR": (lambda K: ca.qr(ca.densify(K)), _solved_by_qr), "solve (1) by L D L'": (_factor, _solved)}
 
 
 def _symmetric(name: str, size: int) -> Any:
@@ -139,36 +237,78 @@ def _column(rows: Any) -> Any:
     return rows if hasattr(rows, "is_symbolic") else ca.vertcat(*rows)
 
 
+def _claims(at: dict[str, float], name: str, exploiting: str) -> list[Claim]:
+    """What the paper says of a function: of FDCONT that AD costs as much as FD, of the others that it lies between FD and FDC."""
+    ad, fd, fdc = (at[m] for m in ("AD", "FD", "FDC"))
+    if name == "FDCONT":
+        expected = Claim("AD costs about as much as FD", ad <= SIMILAR * fd)
+    else:
+        expected = Claim("AD costs no more than FDC", ad <= fdc)
+    return [expected, Claim(f"{exploiting} costs less than AD and FD", at[exploiting] < min(ad, fd))]
+
+
+def _published(name: str) -> str:
+    return "AD as FD, ED below" if name == "FDCONT" else "AD between FD and FDC, ED below FD"
+
+
+def _timed_comparisons(times: dict[str, tuple[int, dict[str, float]]]) -> list[Comparison]:
+    why = (
+        "time of all unit directions by that of one evaluation; differences run in lanes, many evaluations in one call"
+    )
+    return [
+        Comparison(
+            f"{name}, time of {n} directions",
+            _published(name),
+            ", ".join(f"{m} {c:.1f}" for m, c in at.items()),
+            [*_claims(at, name, "ED"), Claim("FD costs at least 1 + n", at["FD"] >= 1 + n, only_differs=True)],
+            why,
+        )
+        for name, (n, at) in times.items()
+    ]
+
+
 def _comparisons(costs: dict[str, dict[int, dict[str, float]]], n: int) -> list[Comparison]:
     lines = []
     for name, table in costs.items():
         at = table[n]
-        ours = ", ".join(f"{m} {at[m]:.1f}" for m in METHODS)
-        if name == "solve (1)":
-            share = at["ED"] / at["FD"]
-            why = "by operations; the published share includes the assembly that FD repeats"
+        ours = ", ".join(f"{m} {c:.1f}" for m, c in at.items())
+        if name in SOLVES:
+            share = at["AD"] / at["FD"]
+            why = "" if "QR" in name else "L D L' is cheaper than QR: proposition 3 has less to save"
+            claim = Claim("ED below a quarter of FD", share < QUARTER)
             lines.append(
-                Comparison(f"{name}, {n} directions: ED by FD", "< 0.25", f"{share:.2f} ({ours})", share > QUARTER, why)
+                Comparison(f"{name}, {n} directions: ED by FD", "< 0.25", f"{share:.2f} ({ours})", [claim], why)
             )
             continue
-        why = "" if name == "FDCONT" else "published: AD between FD and FDC, ED below FD"
-        bound = 1.0 + 1.5 * n
-        lines.append(
-            Comparison(f"{name}, {n} directions", f"AD <= {bound:.0f} (theory)", ours, at["ED"] > at["FD"], why)
-        )
+        why = "operations of scalars: a product costs two products and a sum for each direction"
+        claims = _claims(at, name, "closed form")
+        if name != "CRBA":  # where the paper's own AD exceeds it
+            claims.append(
+                Claim(f"AD costs at most 1 + 1.5 n = {1.0 + 1.5 * n:.0f} (theory)", at["AD"] <= 1.0 + 1.5 * n)
+            )
+        lines.append(Comparison(f"{name}, operations of {n} directions", _published(name), ours, claims, why))
     return lines
 
 
-def _draw(costs: dict[str, Any], path: Path) -> None:
+def _draw(costs: dict[str, Any], times: dict[str, Any], path: Path) -> None:
     from experiments.plots.canvas import COLORS, figure, legend
 
-    with figure(path, 1, len(costs), 11.0, 3.2, "Cost of derivatives in evaluations of the function") as axes:
-        for axis, (name, table) in zip(axes.flat, costs.items(), strict=True):
+    with figure(path, 1, len(costs) + 1, 15.0, 3.4, "Cost of derivatives in evaluations of the function") as axes:
+        *curves, bars = axes.flat
+        for axis, (name, table) in zip(curves, costs.items(), strict=True):
             for color, method in zip(COLORS, METHODS, strict=False):
-                axis.plot(
-                    list(table), [c[method] for c in table.values()], "o-", color=color, label=method, markersize=3
-                )
+                if method in next(iter(table.values())):
+                    axis.plot(
+                        list(table), [c[method] for c in table.values()], "o-", color=color, label=method, markersize=3
+                    )
             axis.plot(list(table), [1.0 + 1.5 * n for n in table], ":", color="#8a8f98", label="1 + 1.5 n")
-            axis.set_title(name)
+            axis.set_title(f"{name}: operations")
             axis.set_xlabel("directions")
-        legend(axes)
+        for i, (color, method) in enumerate(zip(COLORS, TIMED, strict=False)):
+            heights = [at[method] for _, at in times.values()]
+            bars.bar(np.arange(len(times)) + 0.16 * (i - 2), heights, 0.15, color=color, label=f"{method} (time)")
+        bars.set_xticks(range(len(times)), [f"{name}\nn = {n}" for name, (n, _) in times.items()], fontsize=7)
+        bars.set_yscale("log")
+        bars.set_title("time")
+        bars.legend(fontsize=6)
+        legend(axes[:, :-1])

@@ -1,40 +1,75 @@
-"""Products of tensors and matrices beside recursions (Singh, Russell, Wensing 2023, fig. 14 and 15).
+"""Products of tensors and matrices beside recursions, with and without AVX (Singh, Russell, Wensing 2023, fig. 14 and 15).
 
 The second derivatives of forward dynamics need A(F) = M_q F for three matrices F (inner terms) and M^-1 T for tensors T (outer
-terms).  DTM multiplies; IDFOZA runs IDSVA without velocity and gravity for each column of F, AZA the articulated-body
-algorithm for each column of T.  Here both ways compiled on one thread, for one point: products by BLAS (dgemm), recursions
-with eight columns in the lanes of a block.  Chains of rods, with the vector instructions that the processor has; the paper's
-curves without them are n/a.
+terms). DTM multiplies; IDFOZA runs IDSVA without velocity and gravity for each column of F, AZA the articulated-body
+algorithm for each column of T. Here both ways compiled on one thread, for one point: products by BLAS (dgemm), recursions
+with several columns in the lanes of a block. Chains of rods. Each measurement runs in a process of its own, whose BLAS has one
+thread. "AVX on": the vector instructions that the processor has. "AVX off": code compiled with -mno-avx (two lanes by SSE2), and
+a BLAS that is held to a processor without AVX.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from dynamics_backends.compiled.runtime.toolchain import find_toolchain
 from dynamics_backends.rigid_body.algorithms.aba import ABA
 from dynamics_backends.rigid_body.derivatives.rnea_derivatives import IDSVA
 from dynamics_backends.rigid_body.model.sample_models import chain
 from experiments.analysis.timing import medians, program_call
-from experiments.papers.study import SINGH, Comparison, Outcome
+from experiments.papers.study import SINGH, Claim, Comparison, Outcome, times
 
 SOURCE = f"{SINGH}, fig. 14, 15"
 BODIES, QUICK_BODIES = (2, 4, 8, 16, 32, 64, 110), (2, 4)
 TERMS = {"inner": ("DTM", "IDFOZA"), "outer": ("DTM", "AZA")}
 
 
+AVX = {True: "AVX on", False: "AVX off"}
+OLD_PROCESSOR = "Nehalem"
+"""Name in OpenBLAS of a processor without AVX."""
+LIMIT = 600.0
+"""Seconds after which a process is ended."""
+
+
 def run(quick: bool) -> Outcome:
     """All times [us]."""
+    sizes, turns = (QUICK_BODIES, 3) if quick else (BODIES, 7)
+    rows = [{"AVX": name, **row} for avx, name in AVX.items() for row in in_a_process(sizes, turns, avx=avx)]
+    lines = [_comparison(rows, term, avx) for term in TERMS for avx in AVX.values()]
+    return Outcome(rows, [*lines, *_effect(rows)], partial(_draw, rows))
+
+
+def measured(sizes: Sequence[int], turns: int) -> list[dict[str, Any]]:
+    """Times of both ways for both terms, with the instructions of this process."""
     rows = []
-    for n in QUICK_BODIES if quick else BODIES:
+    for n in sizes:
         names, calls = zip(*_calls(n).items(), strict=True)
-        for (term, way), t in zip(names, medians(calls, 3 if quick else 7), strict=True):
+        for (term, way), t in zip(names, medians(calls, turns), strict=True):
             rows.append({"bodies": n, "term": term, "way": way, "microseconds": 1e6 * t})
-    return Outcome(rows, [_comparison(rows, term) for term in TERMS], partial(_draw, rows))
+    return rows
+
+
+def in_a_process(sizes: Sequence[int], turns: int, *, avx: bool) -> list[dict[str, Any]]:
+    """Times of both ways, measured in a process whose BLAS has one thread. Raises CalledProcessError, TimeoutExpired."""
+    code = f"import json; from {__name__} import measured; print(json.dumps(measured({tuple(sizes)}, {turns})))"
+    environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
+    if not avx:
+        compiler = " ".join((*find_toolchain().command, "-mno-avx"))
+        environment |= {"CC": compiler, "OPENBLAS_CORETYPE": OLD_PROCESSOR}
+    ended = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=LIMIT, check=True
+    )
+    rows: list[dict[str, Any]] = json.loads(ended.stdout.splitlines()[-1])
+    return rows
 
 
 def _calls(n: int) -> dict[tuple[str, str], Callable[[], Any]]:
@@ -51,38 +86,70 @@ def _calls(n: int) -> dict[tuple[str, str], Callable[[], Any]]:
     }
 
 
-def crossover(rows: list[dict[str, Any]], term: str) -> int | None:
+def times_of(rows: list[dict[str, Any]], term: str, way: str, avx: str) -> dict[int, float]:
+    """Microseconds by the number of bodies."""
+    return {r["bodies"]: r["microseconds"] for r in rows if (r["term"], r["way"], r["AVX"]) == (term, way, avx)}
+
+
+def crossover(rows: list[dict[str, Any]], term: str, avx: str) -> int | None:
     """The least size from which on the recursion is faster, if it is at the largest."""
-    product, recursion = (
-        {r["bodies"]: r["microseconds"] for r in rows if (r["term"], r["way"]) == (term, w)} for w in TERMS[term]
-    )
+    product, recursion = (times_of(rows, term, way, avx) for way in TERMS[term])
     faster = [n for n in product if all(recursion[m] < product[m] for m in product if m >= n)]
     return min(faster) if faster else None
 
 
-def _comparison(rows: list[dict[str, Any]], term: str) -> Comparison:
-    found, largest = crossover(rows, term), max(r["bodies"] for r in rows)
+def _comparison(rows: list[dict[str, Any]], term: str, avx: str) -> Comparison:
+    found, largest = crossover(rows, term, avx), max(r["bodies"] for r in rows)
     ours = f"none up to {largest} bodies" if found is None else f"at {found} bodies or less"
-    published = "at some size for chains (plotted only)" if term == "inner" else "beyond the sizes of robots"
+    if term == "inner":
+        published, claim = (
+            "at some size for chains (plotted only)",
+            Claim("there is one", found is not None, only_differs=True),
+        )
+    else:
+        published = "beyond the sizes of robots"
+        claim = Claim("none at sizes of robots", found is None or found > 50, only_differs=True)
     why = "the recursions here run in lanes, and pay for the rest of IDSVA too" if term == "inner" else ""
-    return Comparison(f"{term} term: the recursion becomes faster", published, ours, False, why)
+    return Comparison(f"{term} term, {avx}: the recursion becomes faster", published, ours, [claim], why)
+
+
+def _effect(rows: list[dict[str, Any]]) -> list[Comparison]:
+    """Times without AVX by those with it, of the largest chain; and the way that the crossover of the inner term moves."""
+    largest, lines = max(r["bodies"] for r in rows), []
+    for term, ways in TERMS.items():
+        gains = {}
+        for way in ways:
+            on, off = (times_of(rows, term, way, avx)[largest] for avx in AVX.values())
+            gains[way] = off / on
+        ours = ", ".join(f"{way} {times(gain)}" for way, gain in gains.items())
+        claims = [Claim("AVX makes DTM faster", gains["DTM"] > 1.0)]
+        if term == "inner":
+            on, off = (crossover(rows, term, avx) or float("inf") for avx in AVX.values())
+            claims.append(Claim("AVX moves the crossover to larger chains", on >= off, only_differs=True))
+        why = "recursions gain too: they run in lanes here, one column at a time there"
+        lines.append(
+            Comparison(f"{term} term: AVX off by AVX on, {largest} bodies", "DTM gains (plotted)", ours, claims, why)
+        )
+    return lines
 
 
 def _draw(rows: list[dict[str, Any]], path: Path) -> None:
-    from experiments.plots.canvas import COLORS, figure
+    from experiments.plots.canvas import COLORS, LINES, figure
 
     with figure(path, 1, 2, 9.0, 3.6, "Inner and outer terms by products and by recursions [us]") as axes:
         for axis, (term, ways) in zip(axes.flat, TERMS.items(), strict=True):
             for color, way in zip(COLORS, ways, strict=False):
-                own = [r for r in rows if (r["term"], r["way"]) == (term, way)]
-                axis.loglog(
-                    [r["bodies"] for r in own],
-                    [r["microseconds"] for r in own],
-                    "o-",
-                    color=color,
-                    label=way,
-                    markersize=3,
-                )
+                for line, avx in zip(LINES, AVX.values(), strict=False):
+                    own = times_of(rows, term, way, avx)
+                    axis.loglog(
+                        list(own),
+                        list(own.values()),
+                        line,
+                        marker="o",
+                        color=color,
+                        label=f"{way}, {avx}",
+                        markersize=3,
+                    )
             axis.set_title(f"{term} term")
             axis.set_xlabel("bodies")
-            axis.legend()
+            axis.legend(fontsize=7)
