@@ -97,6 +97,6 @@ def _draw(start: Setup, log: RunLog, at: Array, sphere: Array, path: Path) -> No
     for i, (k, picture) in enumerate(zip(at, pictures, strict=True)):
         x, y = (i % columns) * width, (i // columns) * (height + CAPTION)
         sheet.paste(picture, (x, y + CAPTION))
-        text = f"{times[k]:.2g} s" + (": gray the way of the tool, green the first plan" if i == 0 else "")
+        text = f"{times[k]:.2g} s" + (": gray the path of the tool, green the first plan" if i == 0 else "")
         ImageDraw.Draw(sheet).text((x + 8, y + 4), text, fill=(0, 0, 0), font=ImageFont.load_default(16))
     sheet.save(path)
