@@ -29,13 +29,14 @@ img {{ max-width: 100%; }} h1 {{ font-size: 1.4rem; border-top: 2px solid #1f5fa
 
 
 def conduct(study: Study, folder: Path, quick: bool) -> Outcome:
-    """Run an experiment and write its files into a folder."""
+    """Run an experiment and write its files into a folder. A quick run compares nothing: its figures are of short problems."""
     began = time.perf_counter()
     outcome = study.run(quick)
     seconds = time.perf_counter() - began
     why = LEFT_OUT if quick else NOT_COMPUTED
     absent = [Comparison(f.what, f.figure, "n/a", (), why) for f in missing(study.name, outcome.comparisons)]
-    outcome = replace(outcome, comparisons=[*outcome.comparisons, *absent])
+    computed = [replace(c, claims=()) for c in outcome.comparisons] if quick else outcome.comparisons
+    outcome = replace(outcome, comparisons=[*computed, *absent])
     folder.mkdir(parents=True, exist_ok=True)
     write_csv(folder / DATA, outcome)
     outcome.draw(folder / PICTURE)

@@ -172,6 +172,16 @@ def test_the_flag_of_a_row_follows_from_all_its_claims():
     assert report.verdict([row]) == "**Different from published: row.**"
 
 
+def test_a_quick_run_is_no_verdict(tmp_path):
+    for worse in (True, False):
+        report.conduct(_study(_outcome(worse)), tmp_path, quick=True)
+        lines = (tmp_path / report.REPORT).read_text(encoding="utf-8").splitlines()
+        assert lines[2] == "No published figure was compared in this run."
+        report.conduct(_study(_outcome(worse)), tmp_path, quick=False)
+        lines = (tmp_path / report.REPORT).read_text(encoding="utf-8").splitlines()
+        assert ("Worse" in lines[2]) == worse
+
+
 def test_rows_without_claims_are_no_verdict():
     """Nothing is said to be no worse because it was left out."""
     absent = Comparison("row", "1", "n/a", (), report.LEFT_OUT)
