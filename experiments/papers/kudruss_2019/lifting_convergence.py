@@ -92,10 +92,10 @@ def converged(load: float, method: Method, quick: bool) -> Run:
     """One solve, with the distances of its iterates."""
     overrides = [f"problem.load={load}", *method.overrides(), *DEFINITION, *(QUICK if quick else [])]
     config = load_config(CONFIGS / "lifting.toml", overrides)
-    if quick:
-        config = config.with_engine("numpy")
+    config = config.with_engine("numpy") if quick else config
     task = build_task(config)
-    make_ready(config, task)
+    if not quick:
+        make_ready(config, task)
     iterates: list[tuple[Array, Array]] = []
 
     def remember(record: IterationRecord) -> None:

@@ -59,6 +59,7 @@ def _methods(rows: list[dict[str, Any]]) -> list[str]:
 def _draw(rows: list[dict[str, Any]], path: Path) -> None:
     from experiments.plots.canvas import COLORS, LINES, figure
 
+    sizes = list(dict.fromkeys(r["bodies"] for r in rows))
     with figure(path, 2, 2, 9.0, 6.4, "Errors of second derivatives against bicomplex numbers") as axes:
         for row, kind in zip(axes, ("ID", "FD"), strict=True):
             for line, shape in zip(LINES, SHAPES, strict=False):
@@ -84,5 +85,7 @@ def _draw(rows: list[dict[str, Any]], path: Path) -> None:
             row[0].set_title(f"{kind}, closed form, four metrics")
             row[1].set_title(f"{kind}, RMSRE by method")
             for axis in row:
-                axis.legend(fontsize=6)
+                axis.legend(fontsize=6, framealpha=0.8)
                 axis.set_xlabel("bodies")
+                axis.minorticks_off()
+                axis.set_xticks(sizes, [str(n) for n in sizes])
