@@ -33,7 +33,8 @@ HEAD = """# Results
 The experiments of the papers, run in full: published figures, and ours beside them or n/a with the reason. Made by
 `python tools/results_page.py` from the reports of `trajopt experiment NAME`, on a virtual machine of two cores that other
 programs shared: times are medians of turns within one run, and published ones are of other processors. Each report says the
-date and the processor.
+date and the processor. About twenty other processes ran beside those of 2026-11-26: what is measured by the wall clock (iterations
+of SLQ, plans of the arm) took several times as long as on an idle machine; processor times and ratios within a run suffer less.
 
 A row is **worse** or **different** where one of its published statements does not hold here; the statement is named in the row.
 Different: the result is another one, not one to our disadvantage. Rows without such a statement are in no verdict.

@@ -179,6 +179,7 @@ def _draw(rows: list[dict[str, Any]], path: Path) -> None:
                             color=COLORS[i],
                             label=method if j == 0 else None,
                         )
+            axis.set_ylim(bottom=0.0)
             axis.axhline(1e3 * UPDATE, color="#5b6472", linestyle=":")
             axis.set_xticks(
                 range(len(groups)), [f"{s}\n{'with' if o else 'without'} sphere" for s, o in groups], fontsize=7
