@@ -7,7 +7,6 @@ import os
 import re
 import subprocess
 import sys
-import tomllib
 from pathlib import Path
 
 import pytest
@@ -40,13 +39,6 @@ def test_dir_lists_public_names_alone() -> None:
     for module in (trajopt, trajopt.kinematics):
         assert [name for name in dir(module) if not name.startswith("__")] == sorted(module.__all__)
         assert all(hasattr(module, name) for name in module.__all__)
-
-
-def test_the_version_is_that_of_the_package() -> None:
-    import trajopt
-
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    assert trajopt.__version__ == project["version"]
 
 
 @pytest.mark.parametrize("file", [file for file in FILES if is_public(file)])
