@@ -140,9 +140,10 @@ def test_every_module_of_trajopt_can_be_imported_first(installed, tmp_path):
 
 
 def test_the_face_imports_names_one_by_one():
-    """What editors and type checkers take for exports: ``from module import name as name``, and nothing else."""
+    """What editors and type checkers take for exports: ``from module import name as name``, and the version."""
     body = ast.parse((ROOT / "trajopt/__init__.pyi").read_text(encoding="utf-8")).body
-    assert isinstance(body[0], ast.Expr) and all(isinstance(node, ast.ImportFrom) for node in body[1:])
+    assert isinstance(body[0], ast.Expr) and all(isinstance(node, ast.ImportFrom) for node in body[1:-1])
+    assert ast.unparse(body[-1]) == "__version__: str"
     names = [alias for node in body[1:] if isinstance(node, ast.ImportFrom) for alias in node.names]
     assert all(alias.asname == alias.name for alias in names)
     assert len({alias.name for alias in names}) == len(names)
