@@ -57,11 +57,11 @@ def shortened(message: str) -> str:
 
 
 def _cut(text: str, longest: int) -> str:
-    """Return a text without the middle part that makes it too long."""
+    """Return a text of at most ``longest`` characters, without its middle part if it is longer."""
     if len(text) <= longest:
         return text
-    tail = longest // 4
-    return f"{text[: longest - tail]} ... ({len(text)} characters) ... {text[-tail:]}"
+    tail, mark = longest // 4, f" ... ({len(text)} characters) ... "
+    return f"{text[: longest - tail - len(mark)]}{mark}{text[-tail:]}"
 
 
 class _Repr(reprlib.Repr):

@@ -30,6 +30,7 @@ def test_long_quotes_and_words_are_cut_and_the_remedy_stays():
     for text in (f"xyz={value!r} has 1 numbers: give three", f'a "{value}" b: give three', f"{value}: give three"):
         cut = shortened(text)
         assert len(cut) < 3 * LONGEST_QUOTE
+        assert shortened(cut) == cut
         assert "(400000" in cut and cut.endswith("give three")
     assert len(shortened("ab " * 2_000_000)) < LONGEST_MESSAGE + 100
     assert len(shortened("'" * 2_000_000)) < LONGEST_MESSAGE + 100
