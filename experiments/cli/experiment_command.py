@@ -11,7 +11,7 @@ from experiments.cli.cli_support import command, results_folder
 
 @click.command()
 @click.argument("name")
-@click.option("--quick", is_flag=True, help="Use fewer points; takes seconds.")
+@click.option("--quick", is_flag=True, help="Short horizons and few points; compares nothing.")
 @click.option(
     "--out", type=click.Path(file_okay=False), default="out/experiments", show_default=True, help="Output folder."
 )
