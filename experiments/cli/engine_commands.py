@@ -125,12 +125,13 @@ def export(
 
     The example is compiled and run before anything is written, where there is a C compiler.
     """
+    from dynamics_backends.compiled.runtime.toolchain import has_compiler
     from trajopt import Solution
     from trajopt.export.controller import controller_files
     from trajopt.export.example_run import run_example
 
     settings = configured(config, overrides, urdf=urdf)
-    task = task_of(settings.with_engine("auto"))
+    task = task_of(settings.with_engine("auto" if has_compiler() else "numpy"))
     hessian = getattr(settings.solver_options, "hessian", "gauss_newton")
     prefix = Path(config).stem.replace("-", "_") if name is None else name
     guess = task.guess if solution is None else Solution.load(solution)
