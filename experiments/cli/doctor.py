@@ -29,7 +29,7 @@ EXTRAS = (
     Extra("cyipopt", "ipopt", "solvers that call IPOPT", "python tools/install_cyipopt.py"),
     Extra("example-robot-data", "robots", "more robots", "pip install 'example-robot-data>=6.0'"),
     Extra("mujoco", "sim", "MuJoCo as a plant", "pip install 'mujoco>=3.2'"),
-    Extra("viser", "view", "3D viewer", "pip install 'viser>=1.1.1'"),
+    Extra("viser", "view", "3D viewer", "pip install 'viser>=1.1.1,<2'"),
     Extra("trimesh", "view", "meshes of robots", "pip install 'trimesh>=4.4'"),
     Extra("pycollada", "view", "meshes in COLLADA files", "pip install 'pycollada>=0.8'"),
     Extra("fast-simplification", "view", "simplification of fine meshes", "pip install 'fast-simplification>=0.1.7'"),

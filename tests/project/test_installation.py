@@ -192,7 +192,7 @@ def test_a_type_checker_sees_the_names(tmp_path):
 
 # -- constraints.txt ----------------------------------------------------------------------------------------------------
 
-UNTESTED = ("video", "compiler", "docs", "bench-crocoddyl")
+UNTESTED = ("compiler", "docs", "bench-crocoddyl")
 """Extras that `make venv` does not install."""
 
 

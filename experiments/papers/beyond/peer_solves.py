@@ -62,14 +62,15 @@ def _row(problem: str, peer: str, own_ms: float, peer_ms: float, apart: float) -
 
 
 def _crocoddyl(python: Path) -> Iterator[dict[str, Any]]:
+    from experiments.benchmarks.generic import GenericProcess
     from experiments.benchmarks.solvers.benchmark_crocoddyl import compared
     from experiments.benchmarks.solvers.crocoddyl_problems import PROBLEMS
 
-    for name in PROBLEMS:
-        r = compared(name, python, REPEATS)
-        yield _row(
-            name, f"Crocoddyl ({r.their_iterations} iterations, ours {r.own_iterations})", r.own, r.theirs, r.difference
-        )
+    with GenericProcess() as generic:
+        for name in PROBLEMS:
+            r = compared(name, python, REPEATS, generic)
+            iterations = f"{r.their_iterations} iterations, ours {r.own_iterations}"
+            yield _row(name, f"Crocoddyl ({iterations})", r.own, r.theirs, r.difference)
 
 
 def _casadi() -> Iterator[dict[str, Any]]:

@@ -31,6 +31,7 @@ UNREADABLE = (
     ValueError,
     KeyError,
     TypeError,
+    IndexError,
     EOFError,
     MemoryError,
     RuntimeError,
@@ -40,9 +41,6 @@ UNREADABLE = (
 """Errors of reading a damaged entry of the cache; the entry is then made again."""
 ENOUGH = 1.5
 """A mesh with up to so many times the triangles asked for is left as it is: to cut takes longer than to draw."""
-
-UNREADABLE = OSError, ValueError, KeyError, TypeError, IndexError, EOFError, zipfile.BadZipFile, zlib.error
-"""What reading a damaged entry may raise."""
 
 
 def simplified_mesh(path: Path, triangles: int) -> tuple[Part, ...]:
