@@ -73,10 +73,7 @@ def test_solve_writes_solution_settings_and_pictures(config, out):
     result = run("solve", config, "--out", out)
     assert result.exit_code == SOLVED, result.output
     assert "converged" in result.output
-    assert (
-        "tip ends" in result.output
-        and "was not replayed on accurate dynamics: its dynamics are not compiled (engine = 'numpy')" in result.output
-    )
+    assert "tip ends" in result.output and "replayed on finer dynamics, with its controls held" in result.output
     pictures = {"poses.png", "positions.png", "velocities.png", "controls.png", "end_effector.png", "convergence.png"}
     assert {p.name for p in out.iterdir()} == pictures | {"solution.npz", "config.toml"}
     assert str(out) in result.output
@@ -115,7 +112,9 @@ def test_urdf_file_of_the_user(config, out, tmp_path):
     urdf.write_text(
         robot_path("double_pendulum").read_text().replace('name="tip"', 'name="pen"').replace('"tip"', '"pen"')
     )
-    assert "no frame is named 'tip'; Available: base_link" in refused("solve", config, "--urdf", urdf, "--out", out)
+    assert "no frame is named 'tip'; did you mean 'tip_joint'?" in refused(
+        "solve", config, "--urdf", urdf, "--out", out
+    )
     result = run("solve", config, "--urdf", urdf, "--set", "problem.frame=pen", "--out", out)
     assert result.exit_code == SOLVED, result.output
 
@@ -262,7 +261,7 @@ def test_ctrl_c_after_a_solve_loses_nothing(config, out, monkeypatch):
     def interrupted(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(cli, "tell", interrupted)
+    monkeypatch.setattr(cli, "print_report", interrupted)
     result = run("solve", config, "--out", out)
     assert result.exit_code == FAILED and f"interrupted after the solution was saved in {out}" in result.stderr
     assert Solution.load(out / "solution.npz").status.success
@@ -308,23 +307,30 @@ def test_a_motion_through_its_obstacle_is_no_success(config, out, monkeypatch):
     monkeypatch.setattr(arm_go_to, "_nearness", lambda *_: Nearness(warnings=("elbow is 20 mm inside the obstacle",)))
     result = run("solve", config, "--out", out, "--set", "output.plots=false")
     assert result.exit_code == FAILED
-    assert "warning: elbow is 20 mm inside" in result.stderr and "exit code 1" in result.stderr
-    assert Solution.load(out / "solution.npz").status.success
+    assert "A goal is missed: elbow is 20 mm inside the obstacle" in result.stdout
+    assert Solution.load(out / "solution.npz").status.code == "goal_missed"
 
 
-def test_a_plan_that_diverges_on_accurate_dynamics_is_a_warning(config, out, monkeypatch):
+def test_a_plan_that_diverges_on_accurate_dynamics_does_not_hold(config, out, monkeypatch):
+    """One run that stays near the plan, with the controls alone or with the gains, is enough."""
     from trajopt.solvers import registry
+    from trajopt.validation.replay import Deviation, Replay
 
-    held = {"x": [0.0] * 4, "largest": 0.0, "at": "q[elbow]"}
-    for ends, told in (
-        ({"open": None, "gains": None}, "no robot moves as this plan says"),
-        ({"open": held, "gains": None}, "its feedback gains do not hold this plan"),
-        ({"open": None, "gains": held}, ""),
-        ({"open": held}, ""),
+    def deviation(plan, ratio):
+        return Deviation("by a test", plan.xs, plan.times, ratio, ratio, 1.0, "rad", "q[elbow]", 3)
+
+    for ratios, code in (
+        ((np.inf, np.inf), "does_not_hold"),
+        ((0.5, np.inf), "converged"),
+        ((np.inf, 0.5), "converged"),
+        ((0.5,), "converged"),
     ):
-        monkeypatch.setattr(registry, "_replay", lambda *_, ends=ends: ends)
+        monkeypatch.setattr(
+            registry, "_replay", lambda *given, r=ratios: Replay(tuple(deviation(given[-1], x) for x in r))
+        )
         result = run("solve", config, "--out", out, "--set", "output.plots=false")
-        assert (f"warning: {told}" in result.stderr and "take shorter time steps" in result.stderr) == bool(told)
+        assert result.stdout.count(f"\n{code}: ") == 1, result.output
+        assert (result.exit_code == FAILED) == (code == "does_not_hold") == ("shorter time steps" in result.stdout)
 
 
 def test_a_start_beyond_its_limits_is_not_advised_a_setting_that_cannot_hold(config, out):
@@ -624,7 +630,7 @@ def test_compare_writes_finished_rows_after_ctrl_c_between_two_runs(config, out,
     monkeypatch.setattr(commands, "_with_progress", interrupted)
     result = run("compare", config, "--backends", "analytic,complex_step", "--out", out)
     assert result.exit_code == FAILED
-    assert "Interrupted: 1 of 2 runs were finished" in result.output
+    assert "Interrupted: 1 of 2 runs finished" in result.output
     assert [r["backend"] for r in compared(out)] == ["analytic"]
 
 
