@@ -11,6 +11,7 @@ from slq_solve import solve
 from dynamics_backends.registry import make_backend
 from trajopt import OCP, SampledSystem, control_cost, solver_options, state_cost
 from trajopt.lq.lq_solver import NumpyLQ
+from trajopt.results.records import Journal
 from trajopt.solvers.options import DDPOptions
 from trajopt.solvers.shooting.ddp_model import MixedModel
 from trajopt.solvers.shooting.iterate import measured, rolled_out, step_of
@@ -32,7 +33,7 @@ def stepped(ocp):
     """A step from a motion without gaps."""
     evaluator, lq_solver = StageEvaluator(ocp), NumpyLQ()
     us = 0.3 * np.cos(np.arange(6.0))[:, None]
-    xs, us = rolled_out(np.tile(ocp.x0, (7, 1)), us, Shooting(), evaluator, lq_solver)
+    xs, us = rolled_out(np.tile(ocp.x0, (7, 1)), us, Shooting(), evaluator, lq_solver, Journal())
     at = measured(xs, us, evaluator.expand(xs, us), evaluator, lq_solver, None, DDPOptions())
     lq = at.expansion.lq
     policy = lq_solver.solve_riccati(lq)
