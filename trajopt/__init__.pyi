@@ -1,7 +1,5 @@
 """What a script needs, by one import: the names of the package, and where each is defined."""
 
-__version__: str
-
 from dynamics_backends.manifold import (
     SE2 as SE2,
     SE3 as SE3,
@@ -352,3 +350,5 @@ from trajopt.view.view import (
     write_animation as write_animation,
     write_video as write_video,
 )
+
+__version__: str

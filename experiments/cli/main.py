@@ -73,20 +73,18 @@ def main() -> None:
 @config_argument
 @set_option
 @click.option("--out", type=click.Path(file_okay=False), help="Folder of the results; default: out/NAME OF CONFIG.")
-@click.option("--verbosity", type=click.IntRange(0, 3), help="0: only the outcome; 1, 2, 3: more columns.")
+@click.option("--verbosity", type=click.IntRange(0, 3), help="0: result only; 1, 2, 3: more columns.")
 @urdf_option
 @backend_option
 @solver_option
 @click.option("--warm-start", type=click.Path(exists=True, dir_okay=False), help="Start from a saved solution.")
 @click.option(
-    "--starts", type=click.IntRange(1), default=1, help="Solve from so many guesses, and keep the best optimum."
+    "--starts", type=click.IntRange(1), default=1, help="Solve from this many guesses and save the best optimum."
 )
-@click.option("--animate", is_flag=True, help="Write a web page that shows the motion.")
-@click.option(
-    "--view", "viewed", is_flag=True, help="Show the iterates in a browser while it converges, and then the solution."
-)
-@click.option("--video", type=click.Path(dir_okay=False), help="Write the motion as a film (.gif, .mp4).")
-@click.option("--wait", is_flag=True, help="Compile first; else NumPy begins while code that is not there is compiled.")
+@click.option("--animate", is_flag=True, help="Also write an HTML page that plays the motion.")
+@click.option("--view", "viewed", is_flag=True, help="Show the iterates in a browser, then the solution.")
+@click.option("--video", type=click.Path(dir_okay=False), help="Write a video (.gif, .mp4).")
+@click.option("--wait", is_flag=True, help="Compile before solving; default: start with NumPy while code compiles.")
 @command
 def solve(config: str, overrides: tuple[str, ...], wait: bool, **named: Any) -> None:
     """Solve the problem of CONFIG (a TOML file), save the solution and draw it."""
@@ -143,12 +141,10 @@ def _solve(
     with saved_before(settings.directory):
         print_report(solution)
         if solution.status.code == StatusCode.INTERRUPTED:
-            kept = "the best iterate so far" if solution.iterations else "only the initial guess"
-            click.echo(f"Interrupted: {kept} is saved.")
+            saved = "the best iterate" if solution.iterations else "only the initial guess"
+            click.echo(f"Interrupted: saved {saved}.")
         elif CUT in solution.meta:
-            click.echo(
-                f"Interrupted, {solution.meta[CUT]} of the starts before their end: the best of the others is saved."
-            )
+            click.echo(f"Interrupted: {solution.meta[CUT]} starts unfinished; saved the best finished one.")
         draw(solution, task, settings, written, animate, drawer)
     if video is not None:
         from experiments.cli.view_command import write_video

@@ -49,7 +49,7 @@ def exit_code(status: Status) -> int:
 def warn_of_easier(solution: Solution) -> None:
     """Warn of the easier problems that led to a solution and were not solved."""
     ends = enumerate(solution.meta.get("easier", ()), 1)
-    warn(f"easier problem {number} was not solved: {end['status']}" for number, end in ends if not end["success"])
+    warn(f"relaxed problem {number} was not solved: {end['status']}" for number, end in ends if not end["success"])
 
 
 @contextmanager
@@ -72,7 +72,7 @@ def best_of(settings: Config, task: Task, count: int) -> Solution:
     from trajopt import multi_start
 
     if task.easier:
-        warn(["from several starts the problem is solved at once: easier problems before it are left out"])
+        warn(["with --starts, relaxed problems are skipped"])
     starts = list(guesses(task, count))
     with progress(count, "starts") as told:
         found = multi_start(task.ocp, starts, settings.solver_options, told, settings.solver_name, check=False)

@@ -166,7 +166,7 @@ def test_interruption_before_the_first_step_saves_the_guess(config, out, monkeyp
     monkeypatch.setattr(ShootingLoop, "_start", interrupt)
     result = run("solve", config, "--solver", "slq", "--out", out)
     assert result.exit_code == FAILED, result.output
-    assert "only the initial guess is saved" in result.output
+    assert "saved only the initial guess" in result.output
     assert "best" not in result.output and "nan" not in result.output
     assert "nan" not in run("show", out / "solution.npz").output
 
@@ -281,7 +281,7 @@ def test_several_starts_that_are_interrupted_leave_the_best_of_those_that_ended(
     monkeypatch.setattr(trajopt, "multi_start", interrupted)
     result = run("solve", config, "--out", out, "--starts", "3", "--set", "output.plots=false")
     assert "1 converged" in result.output or "2 interrupted" in result.output, result.output
-    assert "Interrupted, 2 of the starts before their end: the best of the others is saved." in result.output
+    assert "Interrupted: 2 starts unfinished; saved the best finished one." in result.output
     assert Solution.load(out / "solution.npz").status.success and result.exit_code == FAILED
 
 

@@ -96,7 +96,7 @@ def test_doctor_tells_what_there_is():
 
 def test_doctor_tells_what_is_missing_and_how_to_get_it(monkeypatch):
     monkeypatch.setattr(doctor, "version", lambda package: doctor.NONE if package == "viser" else "1.0")
-    assert [line for line in doctor.report() if "pip install 'viser>=1.1.1'" in line]
+    assert [line for line in doctor.report() if "pip install 'viser>=1.1.1,<2'" in line]
     assert not [line for line in doctor.report() if "pip install 'mujoco" in line]
 
 

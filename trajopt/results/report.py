@@ -13,7 +13,7 @@ from trajopt.results.status import Status, StatusCode
 HEADER_EVERY = 10
 # title, attribute, width, format, meaning
 _COLUMNS = (
-    ("iter", "iteration", 5, "d", "iteration; the row tells where it started and the step it took"),
+    ("iter", "iteration", 5, "d", "iteration; the row shows its start and the step taken"),
     ("cost", "cost", 14, ".7e", "total cost"),
     ("merit", "merit", 14, ".7e", "cost + penalty * l1 norm of the defects; what the line search reduces"),
     ("stop", "stop", 9, ".1e", "max(|grad| / its tolerance, defect / its tolerance); converged at 1"),
@@ -24,10 +24,10 @@ _COLUMNS = (
         ".1e",
         "largest entry of the reduced gradient in the controls, projected on their bounds",
     ),
-    ("kkt", "kkt", 9, ".1e", "scaled measure of optimality: gradient relative to its terms, gaps, complementarity"),
+    ("kkt", "kkt", 9, ".1e", "scaled KKT error: gradient relative to its terms, defects, complementarity"),
     ("reg", "regularization", 9, ".1e", "mu, the regularization of the backward sweep"),
     ("step", "step_norm", 9, ".1e", "largest entry of the change of states and controls; 0 if it was rejected"),
-    ("defect", "defect", 9, ".1e", "largest gap between a shooting node and the roll-out that leads to it"),
+    ("defect", "defect", 9, ".1e", "largest defect at a shooting node"),
     ("constr", "constraint_violation", 9, ".1e", "largest violation of bounds and constraints"),
     ("expected", "expected_decrease", 10, ".2e", "decrease of the merit that the LQ model predicts"),
     ("actual", "actual_decrease", 10, ".2e", "decrease of the merit that the roll-out found"),
@@ -37,7 +37,7 @@ _COLUMNS = (
         "hessian",
         13,
         "s",
-        "second derivatives that were used: of the cost, and of the dynamics under DDP",
+        "second derivatives used: of the cost, and of the dynamics in DDP",
     ),
 )
 _SHORT = ("iteration", "cost", "gradient", "defect", "step_length")
@@ -80,10 +80,10 @@ def report_lines(solution: Reported) -> list[Line]:
     lines = [Line(str(solution.status)), Line(account(solution) + total)]
     if easier := meta.get("easier"):
         lines.append(
-            Line(f"Continuation: {' + '.join(str(e['iterations']) for e in easier)} iterations on easier problems.")
+            Line(f"Continuation: {' + '.join(str(e['iterations']) for e in easier)} iterations on relaxed problems.")
         )
         failed = (e for e in enumerate(easier, 1) if not e[1]["success"])
-        lines += [Line(f"easier problem {number} was not solved: {e['status']}", warning=True) for number, e in failed]
+        lines += [Line(f"relaxed problem {number} was not solved: {e['status']}", warning=True) for number, e in failed]
     for number, attempt in enumerate(meta.get("attempts", ()), 1):
         lines.append(
             Line(f"attempt {number}: {attempt['solver']}, {attempt['status']}, {attempt['iterations']} iterations")
@@ -115,7 +115,7 @@ def report(solution: Reported) -> str:
 def _limits(limits: Sequence[Mapping[str, Any]], self_collision: str, usable: bool) -> list[Line]:
     """Every limit that is exceeded; those that the problem does not enforce are warnings."""
     if not limits:
-        iterate = "" if usable else " by this iterate, which is no solution"
+        iterate = "" if usable else " (by an iterate that is not a solution)"
         return [Line(f"all limits are kept{iterate}{f'; {self_collision}' if self_collision else ''}")]
     note = [Line(self_collision)] if self_collision else []
     return note + [Line(limit["sentence"], warning=not limit["enforced"]) for limit in limits]
@@ -131,7 +131,7 @@ def replayed(solution: Reported) -> list[str]:
     runs = solution.meta.get("replay", {})
     if reason := runs.get(LEFT_OUT):
         return [f"not replayed on finer dynamics: {reason}"]
-    contacts = f" with contacts as slow as in time steps of {1e3 * runs['slower']:.3g} ms" if "slower" in runs else ""
+    contacts = f" (contact time constants of {1e3 * runs['slower']:.3g} ms steps)" if "slower" in runs else ""
     sentences = []
     for key, how in _RUNS.items():
         run = runs.get(key)
@@ -187,7 +187,7 @@ class ConsoleTable:
         self._print(f"{solution.status}\n{account(solution)}; {times}")
 
     def legend(self) -> str:
-        """What each column means, one to a line."""
+        """Return the meaning of each column, one per line."""
         return "\n".join(f"{title:>10}  {meaning}" for title, _, _, _, meaning in self.columns)
 
     def _print(self, line: str) -> None:

@@ -103,7 +103,7 @@ def verdict(reason: Status, found: Measures, broken: Sequence[str], missed: Sequ
 
 
 _TIGHTER = "Lower the solver's tolerances, or scale the constraint."
-_FINER = "Take shorter time steps (a smaller dt with a larger horizon, or more substeps), or integrator = 'rk4'."
+_FINER = "Use shorter time steps (a smaller dt with a larger horizon, or more substeps), or integrator = 'rk4'."
 
 
 def with_goals(ocp: OCP, solution: Solution) -> Solution:

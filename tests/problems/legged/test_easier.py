@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import problems
-from experiments.cli.telling import tell
+from experiments.cli.telling import print_report
 from experiments.config.build import build_task, solve_task
 from experiments.config.config import load_config
 from experiments.replan.run import setup
@@ -67,10 +67,10 @@ def test_ctrl_c_in_an_easier_problem_says_whose_solution_it_is():
 def test_easier_problems_that_were_not_solved_are_told(capsys):
     config = load_config(CONFIG, SHORT)
     task = build_task(config)
-    tell(solve_task(config, task), task)
+    print_report(solve_task(config, task))
     out, err = capsys.readouterr()
-    assert "easier problems came before, in 1 iterations" in out
-    assert "warning: easier problem 1 was not solved: max_iterations" in err
+    assert "Continuation: 1 iterations on relaxed problems." in out
+    assert "warning: relaxed problem 1 was not solved: max_iterations" in err
 
 
 def test_relaxations_are_those_of_the_robots_size():

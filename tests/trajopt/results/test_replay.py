@@ -136,7 +136,7 @@ def test_reports_of_replays_say_what_happened() -> None:
     assert replayed(left_out) == ["not replayed on finer dynamics: its time steps cannot be cut finer"]
     slow = replace(plain, meta={"replay": {"slower": 0.02, "gains": good | {"x": None}}})
     assert replayed(slow) == [
-        "replayed on finer dynamics with contacts as slow as in time steps of 20 ms, with its feedback gains: the motion diverges"
+        "replayed on finer dynamics (contact time constants of 20 ms steps), with its feedback gains: the motion diverges"
     ]
 
 
