@@ -189,9 +189,9 @@ class Task:
             Goal("no fall", self.fallen),
         )
 
-    def with_goals(self) -> Task:
-        """The task with its goals in the problem, so that they count in the status of solutions."""
-        return replace(self, ocp=replace(self.ocp, goals=self.goals))
+    def with_checks(self, replay_tolerance: float | None = None) -> Task:
+        """The task with its goals, and a replay tolerance, in the problem: they count in the status of solutions."""
+        return replace(self, ocp=replace(self.ocp, goals=self.goals, replay_tolerance=replay_tolerance))
 
     @cached_property
     def guess(self) -> Guess:

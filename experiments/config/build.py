@@ -59,12 +59,12 @@ def build_task(config: Config) -> Task:
         for category in ROBOT_WARNINGS:
             warnings.simplefilter("always", category)
         task = load_problem(config.problem_name).build(config.problem, backend_factory(config.backend))
-        task = freed(task, config.time)
+        task = freed(task, config.time).with_checks(config.check.replay_tolerance)
     untidy = [str(w.message) for w in caught if issubclass(w.category, ROBOT_WARNINGS)]
     for w in caught:
         if not issubclass(w.category, ROBOT_WARNINGS):
             warnings.warn_explicit(w.message, w.category, w.filename, w.lineno)
-    return replace(task.with_goals(), warnings=(*untidy, *task.warnings))
+    return replace(task, warnings=(*untidy, *task.warnings))
 
 
 def solve_task(

@@ -6,6 +6,7 @@
                                 # numbers are for the robot that it names
     [solver]                    # name, and the fields of its options
     [output]                    # directory, plots, verbosity
+    [check]                     # replay_tolerance
     [replan]                    # how `trajopt replan` runs, see problems/replanning/scenario.py
     [sweep]                     # what `trajopt sweep` varies
 
@@ -14,6 +15,7 @@ The known keys are the fields of dataclasses; their types are checked by pydanti
 
 from __future__ import annotations
 
+import math
 import re
 import tomllib
 import warnings
@@ -42,7 +44,7 @@ LARGEST_CONFIG = 4 << 20
 DEFAULT_SOLVER = "auto"
 DEFAULT_ENGINE = "auto"
 _STEP = f"a positive step of at most {LARGEST_STEP}, with finite differences only"
-TABLES = ("problem", "backend", "engine", "solver", "output", "replan", "sweep")
+TABLES = ("problem", "backend", "engine", "solver", "output", "check", "replan", "sweep")
 REMOVED = {
     "sized_for": "the numbers of a file are for the robot that it names, and are scaled where --set problem.robot=NAME or --urdf "
     "names another one; leave it out"
@@ -96,6 +98,18 @@ class Output(Checked):
 
     def checks(self) -> Checks:
         return {"verbosity": (self.verbosity in range(4), "0, 1, 2 or 3")}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Check(Checked):
+    """Checks of a solution. replay_tolerance: how far the motion may deviate from the plan when it is replayed on finer dynamics
+    [rad, m]; default: 0.05 rad and 0.02 m with a fixed base, 0.1 rad and 0.05 m with a floating one."""
+
+    replay_tolerance: float | None = None
+
+    def checks(self) -> Checks:
+        given = self.replay_tolerance
+        return {"replay_tolerance": (given is None or 0.0 < given < math.inf, "a positive number")}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -185,6 +199,7 @@ class Config:
     solver_options: Any
     backend: Backend = field(default_factory=Backend)
     output: Output = field(default_factory=Output)
+    check: Check = field(default_factory=Check)
     replan: Any = None
     sweep: SweepSettings | None = None
     time: TimeSettings = field(default_factory=TimeSettings)
@@ -224,6 +239,7 @@ class Config:
                 "problem": {"name": self.problem_name, **asdict(self.problem), **self._time()},
                 "solver": {"name": self.solver_name, **asdict(self.solver_options)},
                 "output": asdict(self.output),
+                "check": asdict(self.check),
                 "replan": None if self.replan is None else asdict(self.replan),
                 "sweep": None if self.sweep is None else asdict(self.sweep),
             }
@@ -379,6 +395,7 @@ def read_config(
     solver_name, options = _solver(values.get("solver", {}), issues)
     backend = read_table(Backend, _backend_table(values, issues), "backend", issues)
     output = read_table(Output, values.get("output", {}), "output", issues)
+    check = read_table(Check, values.get("check", {}), "check", issues)
     replan = _replan(values["replan"], issues) if "replan" in values else None
     sweep = read_table(SweepSettings, values["sweep"], "sweep", issues) if "sweep" in values else None
     notes: tuple[str, ...] = ()
@@ -394,7 +411,7 @@ def read_config(
 
         notes = (*notes, *rounding(replan))
     return Config(
-        source, problem_name, problem, solver_name, options, backend, output, replan, sweep, time, given, notes
+        source, problem_name, problem, solver_name, options, backend, output, check, replan, sweep, time, given, notes
     )
 
 

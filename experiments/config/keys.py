@@ -10,7 +10,7 @@ from dataclasses import MISSING, Field, fields
 from typing import Any, NamedTuple, get_type_hints
 
 from dynamics_backends.names import unknown_name
-from experiments.config.config import Backend, Output, SweepSettings
+from experiments.config.config import Backend, Check, Output, SweepSettings
 from experiments.config.explanations import meaning_of
 from problems.free_time import TimeSettings
 from problems.registry import PROBLEMS, load_problem
@@ -81,7 +81,12 @@ def chapters() -> dict[str, tuple[str, list[Table]]]:
     from problems.replanning.scenario import Settings as Replan
     from trajopt.solvers.registry import SOLVERS
 
-    found = {"general": ("Derivatives and output", [Table("backend", Backend), Table("output", Output)])}
+    found = {
+        "general": (
+            "Derivatives, output and checks",
+            [Table("backend", Backend), Table("output", Output), Table("check", Check)],
+        )
+    }
     for name in PROBLEMS:
         found[f"problem_{name}"] = (f"Problem {name}", list(within(Table("problem", load_problem(name).Settings))))
     kinds: dict[Any, list[str]] = {}
@@ -95,7 +100,7 @@ def chapters() -> dict[str, tuple[str, list[Table]]]:
     return found
 
 
-OTHERS = ("backend", "output", "time", "replan", "sweep")
+OTHERS = ("backend", "output", "check", "time", "replan", "sweep")
 """Names of tables beside those of problems and solvers."""
 
 
@@ -104,7 +109,7 @@ def tables_of(name: str) -> list[Table]:
     from problems.replanning.scenario import Settings as Replan
     from trajopt.solvers.registry import SOLVERS
 
-    others = {"backend": Backend, "output": Output, "replan": Replan, "sweep": SweepSettings}
+    others = {"backend": Backend, "output": Output, "check": Check, "replan": Replan, "sweep": SweepSettings}
     if name in PROBLEMS:
         return list(within(Table("problem", load_problem(name).Settings)))
     if name in SOLVERS:
