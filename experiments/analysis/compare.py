@@ -100,11 +100,6 @@ class Run:
         row = self.row()
         return f"{row['solver']} {row['hessian']}".strip(), row["backend"]
 
-    @property
-    def success(self) -> bool:
-        """True if the combination ran and its solution is one."""
-        return self.solution is not None and self.solution.status.success
-
     def row(self) -> dict[str, Any]:
         """The values of :data:`COLUMNS`; times in seconds; gradient of the Lagrangian and violation at the end."""
         config, s, facts = self.variant.config, self.solution, self.facts

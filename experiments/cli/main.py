@@ -11,6 +11,7 @@ import click
 
 from dynamics_backends import environment
 from experiments.cli.cli_support import (
+    ACCEPTABLE,
     BAD_INPUT,
     FAILED,
     backend_option,
@@ -340,8 +341,11 @@ def compare(
     defect = next((run.error for run in runs if run.error is not None), None)
     if defect is not None:
         raise defect
-    if interrupted or not all(run.success for run in runs):
+    codes = [FAILED if run.solution is None else exit_code(run.solution.status) for run in runs]
+    if interrupted or FAILED in codes:
         raise click.exceptions.Exit(FAILED)
+    if ACCEPTABLE in codes:
+        raise click.exceptions.Exit(ACCEPTABLE)
 
 
 def _write_comparison(folder: Path, runs: Sequence[Run], title: str) -> list[Path]:

@@ -36,6 +36,8 @@ from trajopt.results.status import Status
 
 FORMAT = "trajopt.solution"
 FORMAT_VERSION = 2
+LAST_CONTROL = "last_control"
+"""In ``meta`` of a solution whose controls are interpolated (first-order hold): the control (nu,) at the last knot."""
 CONVENTIONS = {
     "state": "x = (q, v); q = base position in the world, quaternion x y z w, joints",
     "velocity": "v = linear, angular, joint rates; base velocity in the LOCAL frame of the base",

@@ -17,9 +17,9 @@ from trajopt.guesses.warm_start import WarmStart
 from trajopt.problem.marks import problem_marks
 from trajopt.problem.ocp import OCP, Sampling, fitting
 from trajopt.results.records import Callback
-from trajopt.results.solution import Solution
+from trajopt.results.solution import LAST_CONTROL, Solution
 from trajopt.solvers.options import AutoOptions, DDPOptions, DMSOptions, IPMOptions, SLQOptions, SQPOptions
-from trajopt.solvers.success import assessed, unchecked
+from trajopt.solvers.success import FEASIBLE, assessed, solver_measures, unchecked
 from trajopt.stage.kept import Kept, borrowed
 from trajopt.stage.not_compiled import gathered
 from trajopt.stage.start import Start, served, starting
@@ -233,8 +233,9 @@ def _require_shapes(ocp: OCP, guess: Guess) -> None:
 
 def checked(ocp: OCP, solution: Solution, options: Any) -> Solution:
     """A solution with the status of :mod:`trajopt.solvers.success`; options: of the solver that found it."""
-    tolerance = getattr(options, "constraint_tolerance", None) or 0.0
-    return assessed(ocp, solution, tolerance, partial(_replay, ocp, options, solution))
+    tolerance = max(FEASIBLE, getattr(options, "constraint_tolerance", None) or 0.0)
+    found = solver_measures(solution, tolerance) if solution.meta.get(LAST_CONTROL) else None
+    return assessed(ocp, solution, tolerance, partial(_replay, ocp, options, solution), found)
 
 
 def checked_afterwards(ocp: OCP, solution: Solution, options: Any) -> Solution:
@@ -264,13 +265,14 @@ def _replay(ocp: OCP, options: Any, solution: Solution) -> Replay | str:
     from trajopt.stage.evaluation import StageEvaluator
     from trajopt.stage.numerics import kept_evaluator
     from trajopt.step.interpreted_step import interpreted
-    from trajopt.validation.replay import replay
+    from trajopt.validation.replay import replay, replay_first_order_hold
 
     kind = (
         options.hessian if isinstance(options, SLQOptions) and not isinstance(options, DDPOptions) else "gauss_newton"
     )
-    if isinstance(options, DMSOptions | SQPOptions) and options.hold == "first_order":
-        return "its controls are not held over the time steps"
+    if LAST_CONTROL in solution.meta:
+        us = np.vstack([solution.us, solution.meta[LAST_CONTROL]])
+        return replay_first_order_hold(ocp, solution.xs, us, solution.K) or UNCUT
     if isinstance(options, SLQOptions) and ocp.constraints():
         from trajopt.solvers.shooting.penalized import augmented, imposed
 
@@ -284,7 +286,11 @@ def _replay(ocp: OCP, options: Any, solution: Solution) -> Replay | str:
             return made if made.compiled else StageEvaluator(interpreted(fine), kind, "numpy")
 
         found = replay(ocp, solution.xs, solution.us, solution.K, evaluator, steps)
-    return "its time steps cannot be cut finer" if found is None else found
+    return UNCUT if found is None else found
+
+
+UNCUT = "its time steps cannot be cut finer"
+"""The reason why there is no replay of a problem whose dynamics are a discrete map."""
 
 
 def _named_by(options: Any) -> str:

@@ -23,7 +23,7 @@ from trajopt.problem.goals import Goal
 from trajopt.problem.ocp import OCP
 from trajopt.results.solution import Solution
 from trajopt.results.status import STATIONARY, Status, StatusCode
-from trajopt.solvers.measures import Measures, measures
+from trajopt.solvers.measures import Measures, Violation, measures
 from trajopt.validation.broken_limits import NOT_CHECKED, broken_limits, has_links
 from trajopt.validation.reach import goals_of
 from trajopt.validation.replay import Deviation, Replay
@@ -44,10 +44,13 @@ Replayed = Callable[[], Replay | str]
 """The replay of a trajectory, or the reason why there is none."""
 
 
-def assessed(ocp: OCP, solution: Solution, tolerance: float, replayed: Replayed) -> Solution:
+def assessed(
+    ocp: OCP, solution: Solution, tolerance: float, replayed: Replayed, found: Measures | None = None
+) -> Solution:
     """The solution with the status of the contract, and what the checks found in ``meta``.
 
-    tolerance: the solver's constraint_tolerance. replayed: called once, for a trajectory that is finite.
+    tolerance: of defects, bounds and rows. replayed: called once, for a trajectory that is finite. found: its measures, default
+    those of :mod:`trajopt.solvers.measures`.
     meta["measures"]: violation, kkt and sensitivity. meta["replay"]: see :func:`trajopt.validation.replay.as_meta`.
     meta["goals"]: report and missed, sentences about the goals. meta["limits"]: sentence and enforced of each limit exceeded,
     but for self-collision, of which meta["self_collision"] is a sentence.
@@ -55,7 +58,7 @@ def assessed(ocp: OCP, solution: Solution, tolerance: float, replayed: Replayed)
     xs, us, K = solution.xs, solution.us, solution.K
     if not (np.isfinite(xs).all() and np.isfinite(us).all() and np.isfinite(K).all()):
         return replace(solution, meta={**solution.meta, "replay": {"left_out": "the trajectory is not finite"}})
-    found = measures(ocp, xs, us, K, solution.multipliers, max(FEASIBLE, tolerance))
+    found = found or measures(ocp, xs, us, K, solution.multipliers, tolerance)
     replay, goals, times = replayed(), goals_of(ocp), np.asarray(ocp.times_of(xs))
     missed = [s for goal in goals for s in goal.missed(xs, times)]
     broken = _not_held(replay, () if missed else goals)
@@ -104,6 +107,20 @@ def verdict(reason: Status, found: Measures, broken: Sequence[str], missed: Sequ
 
 _TIGHTER = "Lower the solver's tolerances, or scale the constraint."
 _FINER = "Use shorter time steps (a smaller dt with a larger horizon, or more substeps), or integrator = 'rk4'."
+
+
+def solver_measures(solution: Solution, tolerance: float) -> Measures:
+    """The measures by the numbers of the solver's last iteration, for controls that are not held over the time steps."""
+    if not solution.history:
+        return Measures(Violation(np.inf, "no iteration"), np.inf, np.inf)
+    last = solution.history[-1]
+    largest = max(last.defect, last.constraint_violation)
+    violation = Violation(
+        largest / tolerance, f"the largest violation of dynamics, bounds and constraints is {largest:.2g}"
+    )
+    kkt = solution.status.kkt if solution.status.kkt is not None else last.kkt
+    sensitivity = last.gradient * float(np.abs(solution.us).max(initial=0.0)) / max(1.0, abs(solution.cost))
+    return Measures(violation, *(v if np.isfinite(v) else np.inf for v in (kkt, sensitivity)))
 
 
 def with_goals(ocp: OCP, solution: Solution) -> Solution:

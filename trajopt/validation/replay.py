@@ -35,6 +35,7 @@ from dynamics_backends.registry import same_method
 from trajopt.problem.ocp import OCP, Phase, Sampling
 from trajopt.stage.evaluation import Direction, Evaluator, Shooting
 from trajopt.step.integrators import RUNGE_KUTTA
+from trajopt.step.interpreted_step import interpreted
 from trajopt.step.sensitivities import SampledSystem
 
 FINEST = {1: 64, 4: 2}
@@ -131,6 +132,42 @@ def replay(
 
 
 HELD, WITH_GAINS = "with its controls held", "with its feedback gains"
+INTERPOLATED = "with its controls interpolated"
+PIECES = 16
+"""Pieces of a time step whose controls are interpolated."""
+
+
+def replay_first_order_hold(ocp: OCP, xs: Array, us: Array, K: Array) -> Replay | None:
+    """Replay a plan whose controls us (N + 1, nu) are interpolated between the knots; see :func:`replay`.
+
+    Each time step is cut into pieces with the control at their middle, an error of second order in their length. With gains,
+    K_k (x - xs_k) is added over the whole time step k. Steps are evaluated without a compiler.
+    """
+    if not all(isinstance(phase.dynamics, SampledSystem) for phase in ocp.phases):
+        return None
+    order = min(2, max(_order(phase.dynamics) for phase in ocp.phases))
+    coarse, fine = (_interpolated_run(ocp, xs, us, K, pieces) for pieces in (PIECES, 2 * PIECES))
+    hows = (INTERPOLATED, WITH_GAINS) if K.any() else (INTERPOLATED,)
+    runs = (_extrapolated(ocp, coarse[:, i], fine[:, i], order) for i in range(len(hows)))
+    return Replay(tuple(deviation(ocp, how, xs, run) for how, run in zip(hows, runs, strict=True)))
+
+
+def _interpolated_run(ocp: OCP, xs: Array, us: Array, K: Array, pieces: int) -> Array:
+    """The states (N + 1, 2, nx) of two runs from x0, without and with gains."""
+    x = np.repeat(ocp.x0[None], 2, axis=0)
+    found, shares, t = [x], (np.arange(pieces) + 0.5) / pieces, ocp.t
+    with np.errstate(all="ignore"):
+        for phase, step, knots in zip(ocp.phases, interpreted(ocp).phases, ocp.phase_slices, strict=True):
+            for k in range(knots.start, knots.stop):
+                i, dt = k - knots.start, phase.dt[k - knots.start] / pieces
+                p = {key: v[i] if v.ndim == 2 else v for key, v in phase.parameters.items()}
+                off = ocp.manifold.difference(np.repeat(xs[k][:, None], 2, axis=1), x.T).T
+                feedback = np.stack([np.zeros(ocp.nu), K[k] @ off[1]])
+                for j, share in enumerate(shares):
+                    u = us[k] + share * (us[k + 1] - us[k]) + feedback
+                    x = step.dynamics.step(x, u[:, : step.dynamics.nu], t[k] + j * dt, dt, p)
+                found.append(x)
+    return np.array(found)
 
 
 def deviation(ocp: OCP, how: str, xs: Array, run: Array) -> Deviation:

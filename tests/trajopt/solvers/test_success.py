@@ -118,6 +118,20 @@ def test_a_motion_that_its_time_steps_invent_does_not_hold():
     assert loose.status.code is StatusCode.CONVERGED
 
 
+@pytest.mark.parametrize("solver", ["dms", "sqp"])
+def test_controls_that_are_interpolated_are_replayed_as_such(solver):
+    pytest.importorskip("cyipopt")
+    found = to.solve(cart(), solver=solver, options={"hold": "first_order"})
+    assert found.status.code is StatusCode.CONVERGED, found.status
+    held, gains = found.meta["replay"]["open"], found.meta["replay"]["gains"]
+    assert held["amount"] < 1e-9 and gains["amount"] < 1e-9 and "interpolated" in held["sentence"]
+    xs, us = found.xs, np.vstack([found.us, found.meta["last_control"]])
+    for k in range(N):  # the motion under a linear control is a cubic
+        rise = (us[k + 1] - us[k])[0]
+        x = xs[k, 0] + DT * xs[k, 1] + DT**2 * (us[k, 0] / 2.0 + rise / 6.0)
+        assert xs[k + 1, 0] == pytest.approx(x, abs=1e-8)
+
+
 def test_a_goal_that_is_missed_has_its_code_and_sentence():
     def missed(xs, times):
         return [f"the cart ends at {xs[-1, 0]:.2f} m"] if abs(xs[-1, 0] - 2.0) > 0.1 else []

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
@@ -12,7 +13,7 @@ from dynamics_backends.protocol import Array
 from trajopt.guesses.guesses import Guess
 from trajopt.problem.ocp import OCP
 from trajopt.results.records import Callback
-from trajopt.results.solution import Solution
+from trajopt.results.solution import LAST_CONTROL, Solution
 from trajopt.results.status import Status, StatusCode
 from trajopt.solvers.direct.transcription import Transcription
 from trajopt.solvers.feedback import tracking_gains
@@ -65,22 +66,22 @@ def trajectory_solution(program: Transcription, found: NLPSolution, hessian: str
     ocp = program.original
     xs, us = program.trajectory(found.w)
     status = _explained(program, found) if found.status.code == StatusCode.LOCALLY_INFEASIBLE else found.status
-    N, ndx, nu = ocp.horizon, ocp.manifold.ndx, ocp.nu
-    gains = (
-        np.zeros((N, nu, ndx)) if len(us) > N else tracking_gains(ocp, xs, us)
-    )  # a linear hold has no gains of its own
+    N = ocp.horizon
+    meta: dict[str, Any] = {"hessian": hessian}
+    if len(us) > N:
+        meta[LAST_CONTROL] = us[N].tolist()
     return Solution(
         xs,
         us[:N],
-        gains,
-        np.zeros((N, nu)),
+        tracking_gains(ocp, xs, us[:N]),
+        np.zeros((N, ocp.nu)),
         status,
         found.objective,
         found.iterations,
         found.history,
         ocp.times,
         multipliers=multipliers_by_name(program, found),
-        meta={"hessian": hessian},
+        meta=meta,
     )
 
 
