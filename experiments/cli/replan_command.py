@@ -89,14 +89,14 @@ def replan(
 def _run(config: Config, realtime: bool, viewed: bool, video: str | None) -> None:
     from experiments.cli.telling import warn_of_easier
     from experiments.config.toml_text import to_toml
-    from experiments.replan.run import CONFIG_FILE, FIRST_PLAN_FILE, INSTEAD_OF, setup, simulate
+    from experiments.replan.run import CONFIG_FILE, FIRST_PLAN_FILE, INSTEAD_OF, is_plan, setup, simulate
     from trajopt.replanning.run_log import ACCOUNT_FILE, ARRAYS_FILE
 
     folder = results_folder(config.directory, (CONFIG_FILE, FIRST_PLAN_FILE, ARRAYS_FILE, ACCOUNT_FILE))
     start = setup(config)
     warn(start.task.warnings)
     warn_of_easier(start.first)
-    if not start.first.status.success:
+    if not is_plan(start.first):
         warn([f"the first plan did not converge: {start.first.status}"])
     if failed := start.first.meta.get(INSTEAD_OF):
         warn([f"solver {failed['solver']} failed, auto computed the first plan: {failed['status']}"])

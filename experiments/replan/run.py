@@ -104,12 +104,17 @@ def _first_plan(config: Config, task: Task) -> Solution:
         return found
     other = uncut(solve(ocp, task.guess))
     failed = {"solver": config.solver_name, "status": str(found.status)}
-    return replace(other, meta={**other.meta, INSTEAD_OF: failed}) if other.status.success else found
+    return replace(other, meta={**other.meta, INSTEAD_OF: failed}) if is_plan(other) else found
+
+
+def is_plan(found: Solution) -> bool:
+    """True for a first plan that a run can begin with; it need not reach the goal within its horizon."""
+    return found.status.acceptable or found.status.code in (StatusCode.GOAL_MISSED, StatusCode.DOES_NOT_HOLD)
 
 
 def _failed(config: Config, found: Solution) -> bool:
     """Whether a solver other than auto has come to an end that no limit of the config has set."""
-    if found.status.success or config.solver_name == "auto":
+    if is_plan(found) or config.solver_name == "auto":
         return False
     options, code = config.solver_options, found.status.code
     fewer = options.max_iterations < type(options)().max_iterations

@@ -13,13 +13,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from dynamics_backends.protocol import Array
-from dynamics_backends.rigid_body.batched import frame_placement
-from dynamics_backends.rigid_body.spatial.rotations import rotation_angle
 from problems.arms.arm import Arm
 from problems.arms.arm_guess import fastest
 from problems.arms.obstacle import Point
 from trajopt.guesses.inverse_kinematics import Reached
 from trajopt.problem.goals import FAR, NEAR, NEAR_ANGLE
+from trajopt.validation.reach import FrameGoal, frame_errors
 
 OTHER_WAYS = (
     "search for another optimum with --starts 6, increase weights.terminal_goal, or make the goal a constraint with "
@@ -119,8 +118,7 @@ class Account:
 
     def _frame_errors(self, x: Array) -> tuple[float, float]:
         """Distance [m] and angle [rad] of the frame from its goal at a state (nx,); no angle where none is asked for."""
-        rotation, position = frame_placement(self.arm.model, x[: self.arm.model.nq], self.arm.frame)
-        distance = float(np.linalg.norm(position - np.array(self.position)))
-        if self.rotation is None:
-            return distance, 0.0
-        return distance, rotation_angle(self.rotation, rotation)
+        assert self.position is not None  # see outcome
+        goal = FrameGoal(self.arm.frame, np.array(self.position), self.rotation)
+        (errors,) = frame_errors(self.arm.model, goal, x[None, : self.arm.model.nq])
+        return errors

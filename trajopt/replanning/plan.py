@@ -112,12 +112,15 @@ class Plan:
 
 ACCEPTED = (
     StatusCode.CONVERGED,
+    StatusCode.ACCEPTABLE,
+    StatusCode.GOAL_MISSED,
+    StatusCode.DOES_NOT_HOLD,
     StatusCode.COST_CONVERGED,
     StatusCode.PRECISION_LIMIT,
     StatusCode.MAX_ITERATIONS,
     StatusCode.TIME_LIMIT,
 )
-"""Ends of a solve whose trajectory is fit to be followed."""
+"""Codes of trajectories that a loop follows: feedback and the next plan correct what time steps and short horizons miss."""
 
 
 def fault_of(solution: Solution) -> str | None:

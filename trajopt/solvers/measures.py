@@ -26,7 +26,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dynamics_backends.protocol import Array
-from trajopt.lq.lq import LQProblem, stationarity
+from trajopt.lq.lq import HALF_OF_DIGITS, LQProblem, stationarity
 from trajopt.problem.constraints import Constraint, chosen_coordinates
 from trajopt.problem.ocp import OCP
 from trajopt.solvers.direct.program_parts import with_rows
@@ -180,7 +180,7 @@ class _Measured:
         size += (np.abs(found.costates[1:, None]) @ np.abs(B))[:, 0]
         largest = size.max(axis=0, initial=0.0)
         gradient = found.gradient if z is not None else self._inward(found.gradient)
-        floor = np.sqrt(np.finfo(float).eps) * largest.max(initial=0.0)
+        floor = HALF_OF_DIGITS * largest.max(initial=0.0)
         return gradient, np.maximum(largest, floor), max(products)
 
     def _multiplier(self, c: Constraint, knots: slice, taken: dict[str, int]) -> Array:

@@ -64,19 +64,21 @@ def goals_of(ocp: OCP) -> tuple[Goal, ...]:
     return tuple(made)
 
 
-def frame_errors(model: Any, goal: FrameGoal, q: Array) -> tuple[float, float]:
-    """Distance [m] and angle [rad] of a frame from its goal at q (nq,); the angle is 0 where the orientation is free."""
+def frame_errors(model: Any, goal: FrameGoal, q: Array) -> list[tuple[float, float]]:
+    """Distance [m] and angle [rad] of a frame from its goal at each q (M, nq); the angle is 0 where the orientation is free."""
     rotation, position = frame_placement(model, q, goal.frame)
-    distance = float(np.linalg.norm(position - goal.position))
-    if goal.rotation is None:
-        return distance, 0.0
-    cosine = 0.5 * (np.trace(goal.rotation.T @ rotation) - 1.0)
-    return distance, float(np.arccos(np.clip(cosine, -1.0, 1.0)))
+    distance = np.linalg.norm(position - goal.position, axis=1)
+    angle = np.zeros(len(q))
+    if goal.rotation is not None:
+        cosine = 0.5 * (np.einsum("ji,kji->k", goal.rotation, rotation) - 1.0)
+        angle = np.arccos(np.clip(cosine, -1.0, 1.0))
+    return list(zip(distance.tolist(), angle.tolist(), strict=True))
 
 
 def frame_report(model: Any, goal: FrameGoal, xs: Array, times: Array) -> list[str]:
     """How far a motion xs (N + 1, nx) ends from a goal, in millimeters and degrees."""
-    return [f"{goal.frame} ends {_far(frame_errors(model, goal, xs[-1, : model.nq]), goal)} from its goal"]
+    (end,) = frame_errors(model, goal, xs[-1:, : model.nq])
+    return [f"{goal.frame} ends {_far(end, goal)} from its goal"]
 
 
 def too_far(start: tuple[float, float], end: tuple[float, float]) -> tuple[bool, bool]:
@@ -86,7 +88,7 @@ def too_far(start: tuple[float, float], end: tuple[float, float]) -> tuple[bool,
 
 def frame_missed(model: Any, goal: FrameGoal, xs: Array, times: Array) -> list[str]:
     """Sentences about a motion xs (N + 1, nx) that ends far from a goal: by how much, and why."""
-    start, end = (frame_errors(model, goal, x[: model.nq]) for x in (xs[0], xs[-1]))
+    start, end = frame_errors(model, goal, xs[[0, -1], : model.nq])
     if not any(too_far(start, end)):
         return []
     why = list(reach_warnings(model, goal, xs[0, : model.nq]))

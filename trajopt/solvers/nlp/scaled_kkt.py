@@ -18,6 +18,7 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 
 from dynamics_backends.protocol import Array
+from trajopt.lq.lq import HALF_OF_DIGITS
 from trajopt.solvers.nlp.nlp import NLP
 from trajopt.solvers.qp.blocks.sparse_assembly import Columns
 from trajopt.solvers.qp.blocks.stage_jacobian import StageJacobian
@@ -50,12 +51,15 @@ def scaled_kkt(
 
 
 def sizes_of(nlp: NLP, terms: Array) -> Array:
-    """The largest of the terms (n,) of each variable's kind (n,)."""
+    """The largest of the terms (n,) of each variable's kind (n,), at least HALF_OF_DIGITS of the largest of all.
+
+    All terms of a variable that hardly matters may be rounding errors of others.
+    """
     if not isinstance(nlp, OfKinds):
         return np.full_like(terms, terms.max(initial=0.0))
     largest = np.zeros(int(nlp.kinds.max(initial=-1)) + 1)
     np.maximum.at(largest, nlp.kinds, terms)
-    return largest[nlp.kinds]
+    return np.maximum(largest, HALF_OF_DIGITS * largest.max(initial=0.0))[nlp.kinds]
 
 
 def _absolute_product(J: Jacobian | Columns, y: Array) -> Array:
