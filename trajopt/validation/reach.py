@@ -10,6 +10,7 @@ import numpy as np
 
 from dynamics_backends.protocol import Array, FunctionMap
 from dynamics_backends.rigid_body.batched import frame_placement
+from dynamics_backends.rigid_body.spatial.rotations import rotation_angle
 from trajopt.guesses.inverse_kinematics import Reached, inverse_kinematics
 from trajopt.problem import residuals
 from trajopt.problem.goals import FAR, MORE, NEAR, NEAR_ANGLE, Goal
@@ -68,11 +69,9 @@ def frame_errors(model: Any, goal: FrameGoal, q: Array) -> list[tuple[float, flo
     """Distance [m] and angle [rad] of a frame from its goal at each q (M, nq); the angle is 0 where the orientation is free."""
     rotation, position = frame_placement(model, q, goal.frame)
     distance = np.linalg.norm(position - goal.position, axis=1)
-    angle = np.zeros(len(q))
-    if goal.rotation is not None:
-        cosine = 0.5 * (np.einsum("ji,kji->k", goal.rotation, rotation) - 1.0)
-        angle = np.arccos(np.clip(cosine, -1.0, 1.0))
-    return list(zip(distance.tolist(), angle.tolist(), strict=True))
+    wanted = goal.rotation
+    angles = [0.0 if wanted is None else rotation_angle(wanted, R) for R in rotation]
+    return list(zip(distance.tolist(), angles, strict=True))
 
 
 def frame_report(model: Any, goal: FrameGoal, xs: Array, times: Array) -> list[str]:

@@ -103,7 +103,7 @@ PITCH |= {"angles": (0.0, 1.0, 0.0), "matrix": tuple(map(tuple, PITCH["matrix"].
 def test_an_orientation_is_given_in_any_form(tmp_path, form):
     made = task(tmp_path, goal_position=AT, goal_rotation=PITCH[form])
     assert made.missed(motion(1.0)) == [] and made.warnings == ()
-    assert made.outcome(motion(1.0)[-1])[-1] == "tip ends 0 rad from its orientation"
+    assert made.outcome(motion(1.0)[-1])[-1] == "tip ends 0 rad from its goal orientation"
 
 
 def test_the_orientation_at_the_start_is_a_goal(tmp_path):
