@@ -13,6 +13,9 @@ and these keep the costates small.  Two numbers without units are made of it:
     scaled KKT error    max |g_i| / s_i, s_i the largest sum of the absolute terms of g_i; complementarity |y| dist / max(1, |J|)
     cost sensitivity    max |g_i| U_i / max(1, |J|), U_i the largest |u_i| along the trajectory
 
+A gradient that pushes a control against a bound is the multiplier of the bound: there |g_i| dist / max(1, |J|) counts instead,
+where it is smaller.
+
 Scaling takes away what rounding puts into the gradient of an unstable motion, and it takes away everything where costates overflow.
 The cost sensitivity is the ceiling on that: the share of the cost by which a change of a control by its own size changes it, to
 first order.  Stages are evaluated by the compiled code that the solve has loaded, else in NumPy: the numbers agree to rounding.
@@ -32,6 +35,9 @@ from trajopt.problem.ocp import OCP
 from trajopt.solvers.direct.program_parts import with_rows
 from trajopt.stage.engine import Wanted, stages_of
 from trajopt.stage.stages import StageDerivatives
+
+NEAR_BOUND = 1e-5
+"""Controls nearer to a bound than this, relative to bounds beyond 1, have no feedback in the adjoint sweep."""
 
 
 class Violation(NamedTuple):
@@ -84,7 +90,13 @@ class _Measured:
         gradient, size, complementarity = self._stationarity(K)
         relative = np.divide(np.abs(gradient), size, out=np.zeros_like(gradient), where=size > 0.0)
         scale = max(1.0, abs(self.cost))
-        sensitivity = float((np.abs(gradient) * np.abs(self.us).max(axis=0, initial=0.0)).max(initial=0.0)) / scale
+        room = self._room(gradient)
+        products = np.where(np.isfinite(room), np.abs(gradient) * room / scale, np.inf)
+        relative = np.minimum(
+            relative, products
+        )  # the gradient is either zero, or the multiplier of a bound that is reached
+        reach = np.minimum(np.abs(self.us).max(axis=0, initial=0.0), room)
+        sensitivity = float((np.abs(gradient) * reach).max(initial=0.0)) / scale
         kkt = max(float(relative.max(initial=0.0)), complementarity / scale)
         return Measures(self.violation(tolerance), *(v if np.isfinite(v) else np.inf for v in (kkt, sensitivity)))
 
@@ -175,13 +187,12 @@ class _Measured:
         lq = LQProblem(
             A, B, np.zeros((N, n)), np.zeros((0, n, n)), q, np.zeros((0, m, n)), np.zeros((0, m, m)), r, q[0]
         )
-        held = self._held() if z is None else np.zeros((N, m), dtype=bool)
+        held = self._near_bounds() if z is None else np.zeros((N, m), dtype=bool)
         found = stationarity(lq, np.where(held[:, :, None], 0.0, K) if K.any() else None)
         size += (np.abs(found.costates[1:, None]) @ np.abs(B))[:, 0]
         largest = size.max(axis=0, initial=0.0)
-        gradient = found.gradient if z is not None else self._inward(found.gradient)
         floor = HALF_OF_DIGITS * largest.max(initial=0.0)
-        return gradient, np.maximum(largest, floor), max(products)
+        return found.gradient, np.maximum(largest, floor), max(products)
 
     def _multiplier(self, c: Constraint, knots: slice, taken: dict[str, int]) -> Array:
         """The rows (K, nr) of a constraint at the knots of a part; those of one name follow each other."""
@@ -197,18 +208,20 @@ class _Measured:
         z = self.multipliers.get(name)
         return z if z is not None and np.shape(z) == shape else None
 
-    def _held(self) -> Array:
-        """(N, nu) which controls lie on a bound."""
+    def _near_bounds(self) -> Array:
+        """(N, nu) which controls lie on a bound, or as near to one as an interior-point method leaves them."""
         bounds = self.ocp.control_bounds
-        return np.zeros(self.us.shape, bool) if bounds is None else (self.us <= bounds[0]) | (self.us >= bounds[1])
+        if bounds is None:
+            return np.zeros(self.us.shape, bool)
+        near = [np.abs(self.us - b) <= NEAR_BOUND * np.maximum(1.0, np.abs(b)) for b in bounds]
+        return np.asarray(near[0] | near[1])
 
-    def _inward(self, gradient: Array) -> Array:
-        """The gradient (N, nu) without what pushes controls against the bounds that they lie on."""
+    def _room(self, gradient: Array) -> Array:
+        """The distances (N, nu) of controls from the bound that a gradient pushes them against, infinite where there is none."""
         if self.ocp.control_bounds is None:
-            return gradient
+            return np.full(self.us.shape, np.inf)
         lower, upper = self.ocp.control_bounds
-        inward = np.where(self.us <= lower, np.minimum(gradient, 0.0), gradient)
-        return np.where(self.us >= upper, np.maximum(inward, 0.0), inward)
+        return np.maximum(np.where(gradient > 0.0, self.us - lower, upper - self.us), 0.0)
 
 
 def _imposed(c: Constraint, g: Array, knots: slice) -> Array:
