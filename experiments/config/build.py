@@ -178,16 +178,19 @@ def refined(
         found = task.refined(solution)
         solves.append(solution)
     rounds, solution = len(solves), found.solution or solution
+    reason = solution.status
     if check:
         ocp = task.ocp if task.latest is None else replace(task.latest(), goals=task.ocp.goals)
         solution = checked_afterwards(ocp, solution, options)
     solution = with_time_before(solution, [s for s in solves if s.history is not solution.history])
     meta = {**solution.meta, "check": found.report, "rounds": rounds}
     status = solution.status
-    if status.success and not found.good:
+    if not found.good and reason.code is StatusCode.MAX_ITERATIONS:
+        status = reason
+    elif not found.good and status.acceptable:
         advice = "Increase the margin or the number of knots, or start from another guess."
         status = Status(StatusCode.INFEASIBLE, f"After {rounds} solves: {found.report}.", advice=advice)
-    elif status.code is StatusCode.MAX_ITERATIONS and options.max_iterations == task.patience:
+    if status.code is StatusCode.MAX_ITERATIONS and options.max_iterations == task.patience:
         advice = (
             f"Solves of this problem stop after {task.patience} iterations: try another problem.seed, a smaller margin, "
             "or more knots."

@@ -44,15 +44,15 @@ def lasting(goal: float, knots: int) -> to.OCP:
     return cart(goal, knots=knots)
 
 
-def far_off(states: np.ndarray) -> list[str]:
-    """What is amiss with states that end on the left."""
-    end = states[-1, 0]
+def far_off(xs: np.ndarray, times: np.ndarray) -> list[str]:
+    """How states that end on the left miss their goal."""
+    end = xs[-1, 0]
     return [f"ends at {end:.3f}", "on the left"] if end < 0 else []
 
 
-def judged(goal: float) -> to.SweepProblem:
+def judged(goal: float) -> to.OCP:
     """A row that is a success where its motion ends on the right."""
-    return to.SweepProblem(cart(goal), amiss=far_off)
+    return replace(cart(goal), goals=[to.Goal("on the right", far_off)])
 
 
 def deadly(goal: int) -> to.OCP:

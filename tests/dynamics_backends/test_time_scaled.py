@@ -93,7 +93,7 @@ def test_wrong_arguments_are_answered():
         time_scaled(to.FunctionMap(lambda x, u, t, p: [u[0]], 1, 1), semi_implicit=True)
     with pytest.raises(ValueError, match=r"nominal = 0\.0"):
         time_scaled(DoubleIntegrator(["s"]), nominal=0.0)
-    with pytest.raises(ValueError, match="phase = 1; there are 1 durations"):
+    with pytest.raises(ValueError, match="phase = 1; expected less than 1, the number of durations"):
         time_scaled(DoubleIntegrator(["s"]), ("T",), 1)
 
 

@@ -119,7 +119,7 @@ def test_branches_do_not_feel_each_other():
     model = chain(6, 2, 3.0)
     M = mass_matrix(model, np.linspace(0.0, 1.0, 6))
     assert not M[:3, 3:].any() and np.allclose(M[:3, :3], mass_matrix(chain(3), np.linspace(0.0, 1.0, 6)[:3]))
-    with pytest.raises(ValueError, match="branches = 4 of 3"):
+    with pytest.raises(ValueError, match="branches = 4 with 3 bodies; expected at least one"):
         chain(3, 4)
 
 

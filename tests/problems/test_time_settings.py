@@ -50,7 +50,7 @@ def test_a_problem_lasts_as_long_as_is_best():
 
 def test_a_duration_at_its_limit_is_told():
     x = build_task(config()).ocp.x0.copy()
-    for T, told in ((0.5, "; the shortest that"), (1.7999, "; the longest that"), (1.0, ")")):
+    for T, told in ((0.5, "; the shortest duration allowed"), (1.7999, "; the longest duration allowed"), (1.0, ")")):
         x[-1] = T
         assert build_task(config()).outcome(x)[0].startswith(f"duration {T:.3f} s (planned 1.000{told}")
     x[-1] = 0.7
@@ -69,7 +69,7 @@ def test_a_price_of_time_is_refused_where_the_problem_has_its_own():
     fixed = build_task(config(time="fixed", durations=None, time_weight=1.0))
     own = replace(fixed, clock=lambda xs: xs[:, 0], time_key="weights.time")
     assert freed(own, TimeSettings(time="free")) is own
-    with pytest.raises(ValueError, match=r"problem.time_weight: .* take problem.weights.time"):
+    with pytest.raises(ValueError, match=r"problem.time_weight: .* use problem.weights.time"):
         freed(own, TimeSettings(time="free", time_weight=7.0))
 
 

@@ -187,7 +187,7 @@ class _Measured:
         lq = LQProblem(
             A, B, np.zeros((N, n)), np.zeros((0, n, n)), q, np.zeros((0, m, n)), np.zeros((0, m, m)), r, q[0]
         )
-        held = self._near_bounds() if z is None else np.zeros((N, m), dtype=bool)
+        held = self._near_bounds()
         found = stationarity(lq, np.where(held[:, :, None], 0.0, K) if K.any() else None)
         size += (np.abs(found.costates[1:, None]) @ np.abs(B))[:, 0]
         largest = size.max(axis=0, initial=0.0)

@@ -19,7 +19,7 @@ from trajopt.problem.ocp import OCP, Sampling, fitting
 from trajopt.results.records import Callback
 from trajopt.results.solution import LAST_CONTROL, Solution
 from trajopt.solvers.options import AutoOptions, DDPOptions, DMSOptions, IPMOptions, SLQOptions, SQPOptions
-from trajopt.solvers.success import FEASIBLE, assessed, solver_measures, unchecked
+from trajopt.solvers.success import FEASIBLE, Tolerances, assessed, solver_measures, unchecked
 from trajopt.stage.kept import Kept, borrowed
 from trajopt.stage.not_compiled import gathered
 from trajopt.stage.start import Start, served, starting
@@ -233,9 +233,12 @@ def _require_shapes(ocp: OCP, guess: Guess) -> None:
 
 def checked(ocp: OCP, solution: Solution, options: Any) -> Solution:
     """A solution with the status of :mod:`trajopt.solvers.success`; options: of the solver that found it."""
-    tolerance = max(FEASIBLE, getattr(options, "constraint_tolerance", None) or 0.0)
-    found = solver_measures(solution, tolerance) if solution.meta.get(LAST_CONTROL) else None
-    return assessed(ocp, solution, tolerance, partial(_replay, ocp, options, solution), found)
+    shooting = isinstance(options, SLQOptions)  # whose gradient_tolerance is not scaled
+    kkt = options.kkt_tolerance if shooting else getattr(options, "gradient_tolerance", None) or 0.0
+    tolerances = Tolerances(getattr(options, "constraint_tolerance", None) or 0.0, kkt)
+    limit = max(FEASIBLE, tolerances.constraints)
+    found = solver_measures(solution, limit) if LAST_CONTROL in solution.meta else None
+    return assessed(ocp, solution, tolerances, partial(_replay, ocp, options, solution), found)
 
 
 def checked_afterwards(ocp: OCP, solution: Solution, options: Any) -> Solution:

@@ -1,9 +1,12 @@
 """The contract of success: one set of checks on the final trajectory, the same after every solver and with any engine.
 
-    (a) feasible     dynamics, bounds and constraint rows hold to ``FEASIBLE``, or to the solver's constraint_tolerance if larger
+    (a) feasible     dynamics, bounds and constraint rows hold to ``FEASIBLE``
     (b) optimal      scaled KKT error <= ``STATIONARY`` and cost sensitivity <= ``SENSITIVE`` (:mod:`trajopt.solvers.measures`)
     (c) it holds     the replay stays within the replay tolerance and meets the goals (:mod:`trajopt.validation.replay`)
     (d) goals        the trajectory meets the goals of the problem (:mod:`trajopt.problem.goals`)
+
+Larger tolerances that a user gave the solver replace the first two.  The scaled KKT error is relative to the terms of each control,
+or scaled as the solver does that has converged (IPOPT's E_0), whichever is smaller.
 
 ``converged`` is (a) to (d); ``acceptable`` is (a), (c) and (d).  Otherwise the first check that fails gives the code and the
 sentence; where (a) fails and the solver did not claim success, its own reason says more and stays.  Without checks
@@ -14,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -40,17 +43,26 @@ _UNCHANGED = (
     StatusCode.ERROR,
 )
 """Codes that no check changes."""
+
+
+class Tolerances(NamedTuple):
+    """Tolerances that a user gave a solver: on violations, and on its scaled KKT error; 0 for the defaults."""
+
+    constraints: float = 0.0
+    kkt: float = 0.0
+
+
 Replayed = Callable[[], Replay | str]
 """The replay of a trajectory, or the reason why there is none."""
 
 
 def assessed(
-    ocp: OCP, solution: Solution, tolerance: float, replayed: Replayed, found: Measures | None = None
+    ocp: OCP, solution: Solution, tolerances: Tolerances, replayed: Replayed, found: Measures | None = None
 ) -> Solution:
     """The solution with the status of the contract, and what the checks found in ``meta``.
 
-    tolerance: of defects, bounds and rows. replayed: called once, for a trajectory that is finite. found: its measures, default
-    those of :mod:`trajopt.solvers.measures`.
+    tolerances: of the solver that found it, where they are larger than the defaults. replayed: called once, for a trajectory
+    that is finite. found: its measures, default those of :mod:`trajopt.solvers.measures`.
     meta["measures"]: violation, kkt and sensitivity. meta["replay"]: see :func:`trajopt.validation.replay.as_meta`.
     meta["goals"]: report and missed, sentences about the goals. meta["limits"]: sentence and enforced of each limit exceeded,
     but for self-collision, of which meta["self_collision"] is a sentence.
@@ -58,7 +70,7 @@ def assessed(
     xs, us, K = solution.xs, solution.us, solution.K
     if not (np.isfinite(xs).all() and np.isfinite(us).all() and np.isfinite(K).all()):
         return replace(solution, meta={**solution.meta, "replay": {"left_out": "the trajectory is not finite"}})
-    found = found or measures(ocp, xs, us, K, solution.multipliers, tolerance)
+    found = found or measures(ocp, xs, us, K, solution.multipliers, max(FEASIBLE, tolerances.constraints))
     replay, goals, times = replayed(), goals_of(ocp), np.asarray(ocp.times_of(xs))
     missed = [s for goal in goals for s in goal.missed(xs, times)]
     broken = _not_held(replay, () if missed else goals)
@@ -70,13 +82,17 @@ def assessed(
         "self_collision": NOT_CHECKED if has_links(ocp) else "",
         "goals": {"report": [s for goal in goals for s in goal.report(xs, times)], "missed": missed},
     }
-    return replace(solution, status=verdict(solution.status, found, broken, missed), meta=meta)
+    status = verdict(solution.status, found, broken, missed, max(STATIONARY, tolerances.kkt))
+    return replace(solution, status=status, meta=meta)
 
 
-def verdict(reason: Status, found: Measures, broken: Sequence[str], missed: Sequence[str]) -> Status:
+def verdict(
+    reason: Status, found: Measures, broken: Sequence[str], missed: Sequence[str], tolerance: float = STATIONARY
+) -> Status:
     """The status by the contract.
 
     reason: why the solver stopped. broken: how the replay leaves the plan or misses goals. missed: goals that the plan misses.
+    tolerance: on the scaled KKT error.
     """
     if reason.code in _UNCHANGED:
         return reason
@@ -93,16 +109,20 @@ def verdict(reason: Status, found: Measures, broken: Sequence[str], missed: Sequ
             message = f"{title}: {'; '.join(sentences)}. {reason.message}"
             advice = _FINER if code is StatusCode.DOES_NOT_HOLD else ""
             return replace(reason, code=code, message=message, advice=advice, kkt=found.kkt)
-    if found.kkt <= STATIONARY and found.sensitivity <= SENSITIVE:
+    kkt = found.kkt  # relative to the terms of each control; or by the scaling of the solver, such as IPOPT's
+    if reason.code is StatusCode.CONVERGED and reason.kkt is not None:
+        kkt = min(kkt, reason.kkt)
+    ceiling = SENSITIVE * tolerance / STATIONARY
+    if kkt <= tolerance and found.sensitivity <= ceiling:
         if reason.code is StatusCode.CONVERGED:
-            return replace(reason, kkt=found.kkt)
-        message = f"Optimal: scaled KKT error {found.kkt:.1e}, tolerance {STATIONARY:.0e}. {reason.message}"
-        return replace(reason, code=StatusCode.CONVERGED, message=message, advice="", kkt=found.kkt)
-    error = f"scaled KKT error {found.kkt:.1e}, tolerance {STATIONARY:.0e}"
-    if found.kkt <= STATIONARY:
+            return replace(reason, kkt=kkt)
+        message = f"Optimal: scaled KKT error {kkt:.1e}, tolerance {tolerance:.0e}. {reason.message}"
+        return replace(reason, code=StatusCode.CONVERGED, message=message, advice="", kkt=kkt)
+    error = f"scaled KKT error {kkt:.1e}, tolerance {tolerance:.0e}"
+    if kkt <= tolerance:
         error = f"a change of a control by its own size changes the cost by {100.0 * found.sensitivity:.2g} %"
     message = f"Feasible, and the motion holds, but not yet optimal: {error}. {reason.message}"
-    return replace(reason, code=StatusCode.ACCEPTABLE, message=message, kkt=found.kkt)
+    return replace(reason, code=StatusCode.ACCEPTABLE, message=message, kkt=kkt)
 
 
 _TIGHTER = "Lower the solver's tolerances, or scale the constraint."

@@ -1,5 +1,6 @@
 """Constraints: their residuals on robots, their bounds, their place in a problem, and mistakes."""
 
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -35,7 +36,7 @@ from trajopt import (
     validate,
     velocity_limits,
 )
-from trajopt.export.controller import controller_files
+from trajopt.export.controller import ExportError, controller_files
 from trajopt.guesses.guesses import constant_guess
 from trajopt.guesses.warm_start import WarmStart
 from trajopt.problem.constraints import chosen_coordinates
@@ -211,9 +212,8 @@ def test_values_change_by_name():
     [
         (
             state_bounds(LINE, [0.0, 1.0], [1.0, 0.0], "box"),
-            "constraint 'box': the lower bound lies above the upper one: speed, [1.0, 0.0]",
+            "constraint 'box': the lower bound is above the upper one: speed, [1.0, 0.0]",
         ),
-        (bounded(state_cost(LINE, np.zeros(2)), np.nan, 1.0, "gap"), "constraint 'gap': a bound is NaN: position"),
         (bounded(state_cost(LINE, np.zeros(2)), np.inf, np.inf, "far"), "'far': a bound excludes every value"),
         (
             bounded(state_cost(LINE, np.zeros(2)), np.zeros((3, 2)), 1.0, "short"),
@@ -222,7 +222,7 @@ def test_values_change_by_name():
         (bounded(control_cost(2), name="two"), "constraint 'two' reads 2 controls; the problem has nu = 1"),
         (bounded(state_cost(Manifold.vector(3), np.zeros(3)), name="other"), "is written for states on"),
         (
-            bounded(state_cost(LINE, [np.nan, 0.0]), name="nowhere"),
+            replace(bounded(state_cost(LINE, [0.0, 0.0]), name="nowhere"), parameters={"reference": [np.nan, 0.0]}),
             "constraint 'nowhere': parameter 'reference' is not finite",
         ),
     ],
@@ -232,6 +232,15 @@ def test_mistakes_are_found_at_the_door(constraint, message):
     assert any(message in found for found in messages(ocp)), messages(ocp)
     with pytest.raises(InvalidProblem):
         solve(ocp, Guess(np.zeros((5, 2)), np.zeros((4, 1))))
+
+
+def test_a_bound_that_is_nan_is_refused_where_it_is_made():
+    with pytest.raises(ValueError, match="constraint 'gap': lower is NaN for position; infinity stands for no bound"):
+        bounded(state_cost(LINE, np.zeros(2)), np.nan, 1.0, "gap")
+    with pytest.raises(ValueError, match="constraint 'gap': upper is NaN for speed"):
+        bounded(state_cost(LINE, np.zeros(2)), 0.0, [1.0, np.nan], "gap")
+    with pytest.raises(ValueError, match="parameter 'reference' is nan at entry 0: give finite numbers"):
+        bounded(state_cost(LINE, [np.nan, 0.0]))
 
 
 def test_terminal_constraints_cannot_read_controls():
@@ -251,7 +260,7 @@ def test_what_cannot_honor_a_constraint_refuses_it_by_name():
     constrained = problem(constraints=[state_bounds(LINE, -1.0, 1.0, "box")])
     with pytest.raises(InvalidProblem, match="a shooting loop cannot enforce the constraint 'box'"):
         slq(constrained, constant_guess(constrained))
-    with pytest.raises(InvalidProblem, match="an export cannot enforce the constraint 'box'"):
+    with pytest.raises(ExportError, match="it has the constraint 'box', and SLQ has none"):
         controller_files(constrained, "controller")
     with pytest.raises(InvalidProblem, match="RealTimeSLQ cannot enforce the constraint 'box'"):
         RealTimeSLQ().prepare(constrained, WarmStart(constant_guess(constrained), np.zeros((4, 1, 2)), {}))

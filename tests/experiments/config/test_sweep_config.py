@@ -71,7 +71,7 @@ def test_a_row_that_misses_its_goal_is_no_success(config, tmp_path):
     result = run(config, tmp_path / "out", "--set", loose, "--set", "output.plots=false")
     assert "0 of 4 rows solved" in result.output
     table = Sweep(tmp_path / "out").scalars()
-    assert set(table["status"]) == {"converged"} and not table["success"].any()
+    assert set(table["status"]) == {"goal_missed"} and not table["success"].any()
     assert all("from its goal" in reason for reason in table["reason"])
 
 

@@ -108,7 +108,7 @@ def test_the_guess_ends_at_the_goal_and_moves_as_its_torques_say():
 
 
 DOUBTS = {
-    "beyond reach": ({"goal_position": (0.0, 0.9, 1.4)}, "the goal is 0.46 m beyond the reach of iiwa_link_ee"),
+    "beyond reach": ({"goal_position": (0.0, 0.9, 1.4)}, "the goal is 465 mm beyond the reach of iiwa_link_ee"),
     "beyond limits": (
         {"robot": "double_pendulum", "frame": "tip", "goal_position": (0.0, 0.0, 3.0)},
         "beyond the reach of tip",

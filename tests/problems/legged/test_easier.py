@@ -81,7 +81,7 @@ def test_relaxations_are_those_of_the_robots_size():
 
 def test_relaxations_of_other_contacts_are_refused():
     with pytest.raises(
-        SettingsError, match="easier: expected positive numbers [J], with contact_law one of relaxed_cone"
+        SettingsError, match=r"easier: expected positive numbers \[J\], with contact_law one of relaxed_cone"
     ):
         Settings(easier=(1.0,))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -75,7 +76,7 @@ def test_a_step_that_keeps_the_cone_at_every_knot():
     task = load_problem("scheduled_gait").build(config.problem, NUMPY)
     assert {c.name.split(" of ")[0] for c in task.ocp.constraints()} == {"friction cone"}
     solution = solve(
-        task.ocp,
+        replace(task.ocp, replay_tolerance=np.inf),
         task.guess,
         {"max_iterations": 100, "gradient_tolerance": 1e-4, "constraint_tolerance": 1e-5},
         solver="fddp",

@@ -46,7 +46,7 @@ def test_limits_are_told_and_hold_where_they_are_asked_for(name):
 def test_a_motion_within_the_torques_of_weaker_motors(tmp_path):
     def solved(**settings):
         task = built("scheduled_gait", control_weight=1e-3, **settings)
-        solution = to.solve(task.ocp, task.guess, {"max_iterations": 40, "gradient_tolerance": 1e-4}, solver="fddp")
+        solution = to.solve(task.ocp, task.guess, {"max_iterations": 40, "gradient_tolerance": 1e-6}, solver="fddp")
         assert solution.status.success, solution.status
         return task.ocp, solution
 

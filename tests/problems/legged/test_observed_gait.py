@@ -97,7 +97,7 @@ def test_a_solution_that_goes_to_the_side_is_answered(soft):
         if not refused:
             assert build(settings, NUMPY).ocp.horizon
             continue
-        with pytest.raises(ValueError, match=r"schedule_of: .* go 0.30 m sideways and 0.01 m along x"):
+        with pytest.raises(ValueError, match=r"schedule_of: .* move 0.30 m sideways and 0.01 m along x"):
             build(settings, NUMPY)
 
 

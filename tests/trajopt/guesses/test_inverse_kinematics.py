@@ -134,7 +134,7 @@ BAD = {
     "scaled rotation": ({"rotation": 2.0 * np.eye(3)}, "rotation is not a rotation"),
     "degrees": ({"rotation": [90.0, 0.0, 0.0]}, "degrees"),
     "reflection": ({"rotation": np.stack([np.eye(3), -np.eye(3)])}, "rotation is not a rotation"),
-    "batches": ({"position": np.zeros((3, 3)), "rotation": np.stack([np.eye(3)] * 2)}, r"of \[2, 3\] goals"),
+    "batches": ({"position": np.zeros((3, 3)), "rotation": np.stack([np.eye(3)] * 2)}, r"have \[2, 3\] goals"),
     "no goals": ({"position": np.zeros((0, 3))}, "at least one"),
     "q0": ({"position": np.zeros(3), "q0": np.zeros(3)}, r"q0 has shape \(3,\); expected .* \(2,\) or \(N = 1, 2\)"),
     "q0 that is none": ({"position": np.zeros(3), "q0": [0.0, np.nan]}, "finite"),

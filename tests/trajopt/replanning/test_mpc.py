@@ -316,7 +316,7 @@ def test_bad_times_are_refused(values, said):
     [
         ("slqq", None, "no solver is named 'slqq'; did you mean 'slq'"),
         ("slq", {"max_iteration": 3}, "max_iterations"),
-        ("gnms", {"shooting": "single"}, "means shooting = 'all'"),
+        ("gnms", {"shooting": "single"}, "requires shooting = 'all'"),
         ("ddp", {"max_iterations": -1}, "max_iterations"),
     ],
 )

@@ -132,7 +132,7 @@ def test_arrays_that_do_not_agree_are_refused(tmp_path, name, change):
     with np.load(arrays) as data:
         found = dict(data)
     np.savez(arrays, **(found | {name: change(found[name])}))
-    with pytest.raises(ValueError, match="holds no replanning run, or a changed one"):
+    with pytest.raises(ValueError, match="contains no replanning run, or a modified one"):
         RunLog.load(tmp_path)
 
 
@@ -140,10 +140,10 @@ def test_arrays_that_do_not_agree_are_refused(tmp_path, name, change):
 def test_accounts_of_another_kind_are_refused(tmp_path, change):
     _, account = noisy_run(charge=TICK).run(0.5).save(tmp_path)
     account.write_text(json.dumps(json.loads(account.read_text()) | change))
-    with pytest.raises(ValueError, match="holds no replanning run, or a changed one"):
+    with pytest.raises(ValueError, match="contains no replanning run, or a modified one"):
         RunLog.load(tmp_path)
     account.write_text("[" * 100_000)
-    with pytest.raises(ValueError, match="holds no replanning run, or a changed one"):
+    with pytest.raises(ValueError, match="contains no replanning run, or a modified one"):
         RunLog.load(tmp_path)
 
 

@@ -93,7 +93,7 @@ def test_a_violation_is_named_with_its_knot():
 def test_every_solver_ends_with_the_same_code_and_measures(solver):
     found = to.solve(cart(), solver=solver)
     assert found.status.code is StatusCode.CONVERGED and found.status.success
-    assert found.meta["measures"]["kkt"] <= STATIONARY and found.status.kkt == found.meta["measures"]["kkt"]
+    assert found.meta["measures"]["kkt"] <= STATIONARY and found.status.kkt <= found.meta["measures"]["kkt"]
 
 
 @pytest.mark.parametrize("solver", ["slq", "sqp"])
@@ -184,7 +184,7 @@ ENDED = Status(StatusCode.CONVERGED, "Converged.", kkt=1e-9)
     ],
 )
 def test_the_first_check_that_fails_is_the_code(reason, found, broken, missed, code):
-    assert str(verdict(replace(ENDED, code=reason), found, broken, missed).code) == code
+    assert str(verdict(replace(ENDED, code=reason, kkt=None), found, broken, missed).code) == code
 
 
 def reach(goal, weight=1e3):

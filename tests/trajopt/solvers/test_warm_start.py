@@ -50,7 +50,7 @@ def test_a_guess_takes_the_place_of_the_warm_starts(ocp):
 
 def test_the_check_is_spared_where_asked(ocp):
     wrong = replace(ocp, u_lower=np.ones(1), u_upper=-np.ones(1))
-    with pytest.raises(to.InvalidProblem, match="lower control bound lies above"):
+    with pytest.raises(to.InvalidProblem, match="lower control bound is above"):
         to.solve(wrong)
     assert not to.solve(wrong, options={"max_iterations": 1}, check=False).status.success
 

@@ -17,6 +17,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Future, ProcessPoolExecutor, wait
 from contextlib import contextmanager, suppress
+from copy import copy
 from dataclasses import replace
 from importlib.util import find_spec
 from typing import Any
@@ -51,7 +52,7 @@ class Work:
         self.error: Exception | None = None  # the last one that was raised in this process
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"error": None}
+        return self.__dict__ | {"batch": _without_goals(self.batch), "error": None}
 
     def tried(self, i: int, stopped: Callable[[], bool] = lambda: False) -> Solution | Status:
         """A solution, or what says that an error was raised instead."""
@@ -69,6 +70,15 @@ class Work:
         guess = Guess(*(rows[i if len(rows) == len(self.batch) else 0] for rows in self.guess))
         found = solve(self.batch[i], guess, self.options, told, self.solver, check=False)
         return replace(found, history=(), model=None, marks=None)  # none is asked for, and all would have to be sent
+
+
+def _without_goals(batch: Batch) -> Batch:
+    """The batch as it is sent."""
+    # goals of a task are local functions, which cannot be pickled; solves without checks read no goals
+    other = copy(batch)
+    other.ocp = replace(batch.ocp, goals=())
+    other.members = None if batch.members is None else [replace(m, goals=()) for m in batch.members]
+    return other
 
 
 def in_processes(

@@ -181,7 +181,7 @@ def test_a_motion_that_lags_behind_its_guess_is_solved_sharper_and_told(robot):
     assert solution.xs[-1, -1] == pytest.approx(0.8, rel=5e-5)
     np.testing.assert_array_equal(solution.clock, task.ocp.times_of(solution.xs))
     assert solution.duration == solution.clock[-1] == pytest.approx(solution.xs[-1, -1], rel=1e-12)
-    assert solution.meta["replay"]["open"]["largest"] < 1e-6 and solution.meta["findings"] == []
+    assert solution.meta["replay"]["open"]["amount"] < 1e-6 and solution.meta["findings"] == []
 
 
 @needs_coal
@@ -259,7 +259,7 @@ def test_the_frame_that_is_moved_and_its_goal_are_told(robot):
 
 def test_time_is_weighed_by_the_key_of_the_problem(robot):
     assert build_task(config(robot, time="free")).ocp.horizon == build_task(config(robot)).ocp.horizon
-    with pytest.raises(ValueError, match=r"problem.time_weight: .* take problem.weights.time"):
+    with pytest.raises(ValueError, match=r"problem.time_weight: .* use problem.weights.time"):
         build_task(config(robot, time="free", time_weight=7.0))
 
 
@@ -270,7 +270,7 @@ def test_settings_that_contradict_each_other():
         Settings(goal_position=(0.1, 0.2, 0.3))
     with pytest.raises(SettingsError, match="shortest and a longest"):
         Settings(goal_q=(0.0,), duration=(2.0, 1.0))
-    with pytest.raises(SettingsError, match="needs it"):
+    with pytest.raises(SettingsError, match="required by the type box"):
         SceneBody(name="b", type="box")
 
 
@@ -313,7 +313,7 @@ def test_a_solve_that_begins_anew_ends_early():
     assert patient(to.solver_options("ipm"), None) == to.solver_options("ipm")
 
 
-@pytest.mark.parametrize(("most", "patience", "told"), [(500, 0, "problem.seed"), (0, 60, "Increase max_iterations")])
+@pytest.mark.parametrize(("most", "patience", "told"), [(200, 0, "problem.seed"), (0, 60, "Increase max_iterations")])
 def test_more_iterations_are_advised_only_where_they_would_be_taken(most, patience, told):
     cart = to.FunctionMap(lambda x, u, t, p: [x[1], u[0]], 2, 1)
     dynamics = to.SampledSystem(to.make_backend(cart, "complex_step"), "euler")
@@ -322,7 +322,7 @@ def test_more_iterations_are_advised_only_where_they_would_be_taken(most, patien
         dynamics, [0.0, 0.0], 5, 0.1, terms, [to.state_cost(cart.manifold, [1.0, 0.0], 1.0, "goal")]
     )
     config = SimpleNamespace(solver_options=to.solver_options("slq", max_iterations=most), solver_name="slq")
-    task = SimpleNamespace(ocp=ocp, patience=patience, refined=lambda solution: Refined(False, "far away"))
+    task = SimpleNamespace(ocp=ocp, patience=patience, latest=None, refined=lambda solution: Refined(False, "far away"))
     status = refined(config, task, to.constant_guess(ocp)).status
     assert status.code == "max_iterations" and told in status.advice
 
@@ -346,7 +346,8 @@ def test_a_problem_that_auto_solves_is_solved_sharper(robot):
     c = read_config({"engine": "numpy", "problem": {"name": "cart_pole", "horizon": 5}}, "test")
     task = build_task(c)
     looks = [Refined(False, "", task.ocp, task.guess, sharp=True), Refined(True, "it stands")]
-    task = replace(task, refined=lambda solution: looks.pop(0))
+    short = replace(task.ocp, goals=())  # the pole is not up after five steps
+    task = replace(task, ocp=short, refined=lambda solution: looks.pop(0))
     solution = refined(c, task, task.guess)
     used = to.solver_options(solution.meta["attempts"][-1]["solver"])
     assert solution.meta["rounds"] == 2 and solution.status.success

@@ -158,7 +158,7 @@ def test_ctrl_c_returns_what_is_finished(monkeypatch):
         if done >= 1:
             raise KeyboardInterrupt
 
-    found = in_lanes(Batch(ocp, values), guess, {"max_iterations": 10**9}, callback=interrupt)
+    found = in_lanes(Batch(ocp, values), guess, {"max_iterations": 10**6}, callback=interrupt)
     begun = np.isfinite(found.cost)
     assert begun.any() and not begun.all() and np.isfinite(found.xs[begun]).all()
     assert {s.code for s in found.status} <= {StatusCode.CONVERGED, StatusCode.INTERRUPTED}

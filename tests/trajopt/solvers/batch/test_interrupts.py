@@ -69,7 +69,7 @@ def test_in_the_moment_in_which_threads_start_it_ends_them(monkeypatch, solver):
             press()
 
     monkeypatch.setattr(threading.Thread, "start", started)
-    found = to.solve_batch(batch, guess=guess, solver=solver, threads=2, options={"max_iterations": 10**9})
+    found = to.solve_batch(batch, guess=guess, solver=solver, threads=2, options={"max_iterations": 10**6})
     assert found.stopped
     begun = [s.code is not StatusCode.INTERRUPTED for s in found.status]
     assert np.isfinite(found.cost[begun]).all()

@@ -159,7 +159,7 @@ def test_ctrl_c_returns_what_is_finished(monkeypatch):
         if done >= 1:
             raise KeyboardInterrupt
 
-    found = to.solve_batch(ocp, {"x0": x0}, guess, {"max_iterations": 10**9}, interrupt, solver="ddp", threads=1)
+    found = to.solve_batch(ocp, {"x0": x0}, guess, {"max_iterations": 10**6}, interrupt, solver="ddp", threads=1)
     begun = np.isfinite(found.cost)
     assert begun.any() and not begun.all() and np.isfinite(found.xs[begun]).all()
     assert StatusCode.INTERRUPTED in {s.code for s in found.status}
@@ -241,7 +241,7 @@ def test_bounds_without_room_are_those_of_their_problem_alone():
         found.status[7].code is StatusCode.INFEASIBLE
         and "Problem 7 has contradictory control bounds" in found.status[7].message
     )
-    single = to.solve(batch[3], Guess(guess.xs[3], guess.us[3]), solver="ddp")
+    single = to.solve(batch[3], Guess(guess.xs[3], guess.us[3]), solver="ddp", check=False)
     assert found.status[3].code is single.status.code and found.iterations[3] == single.iterations
     assert (
         single.status.success

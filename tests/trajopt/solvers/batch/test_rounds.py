@@ -170,5 +170,5 @@ def test_ctrl_c_at_once():
 
     ocp = swing(constrained=True)
     values, guess = varied(ocp, n=400)
-    found = to.solve_batch(ocp, values, guess, {"max_iterations": 10**9}, interrupt, solver="slq", threads=1)
+    found = to.solve_batch(ocp, values, guess, {"max_iterations": 10**6}, interrupt, solver="slq", threads=1)
     assert {s.code for s in found.status} == {StatusCode.INTERRUPTED}

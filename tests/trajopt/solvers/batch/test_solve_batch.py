@@ -67,7 +67,9 @@ def test_where_rounding_rules(limit):
     found = to.solve_batch(batch, guess=guess, options=options, solver="fddp")
     for i in range(len(batch)):
         single = to.solve(batch[i], Guess(guess.xs[i], guess.us[i]), options, solver="fddp", check=False)
-        assert found.status[i].code is single.status.code is StatusCode.PRECISION_LIMIT
+        assert found.status[i].code is single.status.code is StatusCode.CONVERGED
+        for status in (found.status[i], single.status):
+            assert status.message.startswith("Double precision allows no further progress")
         assert found.status[i].success and found.status[i].kkt < 1e-8
         assert found.cost[i] == pytest.approx(single.cost, rel=1e-12)
 
@@ -181,7 +183,7 @@ def test_a_problem_that_is_not_finite_is_named_and_stops_nobody():
     x0 = np.zeros((N, 2))
     x0[4] = np.nan
     found = to.solve_batch(ocp, {"x0": x0}, to.constant_guess(ocp), solver="ilqr")
-    assert found.status[4].code == StatusCode.NON_FINITE and "x0 of problem 4 holds" in found.status[4].message
+    assert found.status[4].code == StatusCode.NON_FINITE and "x0 of problem 4 contains NaN" in found.status[4].message
     assert found.success.sum() == N - 1 and "1 non_finite" in repr(found)
     others = [i for i in range(N) if i != 4]
     batch = Batch(ocp, {"x0": x0[others]})
@@ -263,10 +265,10 @@ def test_ctrl_c_returns_what_is_finished():
         if done >= 20:
             raise KeyboardInterrupt
 
-    options = {"gradient_tolerance": 1e-300, "kkt_tolerance": 1e-300, "max_iterations": 10**9}
+    options = {"gradient_tolerance": 1e-300, "kkt_tolerance": 1e-300, "max_iterations": 10**6}
     found = to.solve_batch(ocp, {"x0": x0}, guess, options, interrupt, threads=2, solver="fddp")
     assert calls[-1][1] == 2000 and found.success[:20].all()
-    assert {s.code for s in found.status[20:]} <= {StatusCode.INTERRUPTED, StatusCode.PRECISION_LIMIT}
+    assert {s.code for s in found.status[20:]} <= {StatusCode.INTERRUPTED, StatusCode.CONVERGED}
     begun = np.isfinite(found.cost)
     assert begun.sum() < 2000 and np.isfinite(found.xs[begun]).all()
     assert all("before this problem started" in found.messages[i] for i in np.flatnonzero(~begun))
@@ -275,7 +277,7 @@ def test_ctrl_c_returns_what_is_finished():
 def test_an_error_in_a_callback_ends_the_batch_and_passes():
     ocp = cart_pole([1.0, 0.0, 0.0, 0.0], 40, 0.05)
     x0, guess = shifted(ocp, 40)
-    options = {"gradient_tolerance": 1e-300, "kkt_tolerance": 1e-300, "max_iterations": 10**9}
+    options = {"gradient_tolerance": 1e-300, "kkt_tolerance": 1e-300, "max_iterations": 10**6}
     with pytest.raises(ZeroDivisionError):
         to.solve_batch(ocp, {"x0": x0}, guess, options, lambda done, total: 1 / 0, solver="fddp")
 
@@ -299,7 +301,10 @@ def test_in_processes(monkeypatch):
 
     monkeypatch.setattr(processes, "WORTH", 0.0)
     ocp = build_task(load_config("problems/configs/double_pendulum_swing_up.toml")).ocp
-    assert len(pickle.dumps(Batch(ocp, {"x0": np.tile(ocp.x0, (3, 1))}))) > 0
+    batch, guess = Batch(ocp, {"x0": np.tile(ocp.x0, (3, 1))}), shifted(ocp, 3)[1]
+    for given in (batch, Batch.of([ocp] * 3)):  # as values and one by one
+        work = pickle.loads(pickle.dumps(processes.Work(given, (guess.xs, guess.us), "sqp", None)))
+        assert given.ocp.goals and not any(work.batch[i].goals for i in range(3))  # which need not be sent
     before = dict(os.environ)
     x0 = ocp.x0 + 0.1 * np.random.default_rng(0).standard_normal((4, 4))
     done = []
@@ -482,7 +487,7 @@ def test_values_that_do_not_fit(values, message):
 def test_guesses_that_do_not_fit():
     ocp = pendulum_swing_up(horizon=20)
     values = {"x0": np.zeros((3, 2))}
-    with pytest.raises(ValueError, match="there are 2 guesses for 3 problems"):
+    with pytest.raises(ValueError, match="got 2 guesses for 3 problems"):
         to.solve_batch(ocp, values, [to.constant_guess(ocp)] * 2)
     with pytest.raises(ValueError, match=r"us of the guess has shape \(1, 19, 1\)"):
         to.solve_batch(ocp, values, Guess(np.zeros((21, 2)), np.zeros((19, 1))))

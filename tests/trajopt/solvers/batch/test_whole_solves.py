@@ -78,7 +78,8 @@ def test_each_of_ddp_is_the_single_solve(changes):
     found = to.solve_batch(batch, guess=guess, options=changes, solver="ddp", gains=True, threads=2)
     assert found.meta["how"] == "2 threads"
     if "gradient_tolerance" in changes:  # rounding rules: paths part in the last digits
-        assert {s.code for s in found.status} == {StatusCode.PRECISION_LIMIT}
+        assert {s.code for s in found.status} == {StatusCode.CONVERGED}
+        assert all("Double precision allows no further progress" in s.message for s in found.status)
         return
     check_each(found, batch, guess, changes, "ddp")
 
@@ -119,7 +120,7 @@ def test_ctrl_c_returns_what_is_finished(monkeypatch, solver):
         if done >= 1:
             raise KeyboardInterrupt
 
-    found = to.solve_batch(ocp, values, guess, {"max_iterations": 10**9}, interrupt, solver=solver, threads=1)
+    found = to.solve_batch(ocp, values, guess, {"max_iterations": 10**6}, interrupt, solver=solver, threads=1)
     begun = np.isfinite(found.cost)
     assert begun.any() and not begun.all() and np.isfinite(found.xs[begun]).all()
     assert {s.code for s in found.status} <= {StatusCode.CONVERGED, StatusCode.INTERRUPTED}
@@ -142,7 +143,7 @@ def test_a_phase_that_is_not_compiled_leaves_the_batch_to_single_solves(solver, 
     ocp = to.OCP(x0=np.zeros(4), phases=tuple(phases), terminal=(goal,))
     found = to.solve_batch(ocp, {"x0": 0.1 * np.eye(2, 4)}, solver=solver)
     for i in range(2):
-        single = to.solve(replace(ocp, x0=0.1 * np.eye(2, 4)[i]), solver=solver)
+        single = to.solve(replace(ocp, x0=0.1 * np.eye(2, 4)[i]), solver=solver, check=False)
         assert found.status[i].code == single.status.code == StatusCode.CONVERGED
         np.testing.assert_allclose(found.xs[i], single.xs, atol=1e-8)
 

@@ -412,7 +412,7 @@ def test_every_iteration_is_recorded():
     assert last.stop <= 1.0 and last.step_length == 0.0
     assert all(0.0 < r.step_length <= 1.0 for r in seen[:-1])
     assert last.cost == pytest.approx(s.cost, rel=1e-12)
-    assert last.kkt == s.status.kkt <= 1e-8
+    assert s.status.kkt <= last.kkt <= 1e-8
 
 
 def test_options():

@@ -116,7 +116,7 @@ def walls(scheme):
     )
     cases = {"start": ([behind], [goal]), "goal": ([beyond], [curved, beyond]), "row of the start": ([row], [goal])}
     for name, (path, end) in cases.items():
-        fields = {"constraints": path, "terminal_constraints": end}
+        fields = {"constraints": path, "terminal_constraints": end, "replay_tolerance": np.inf}
         yield name, OCP.single_phase(dynamics, np.zeros(2), 10, 0.1, [control_cost(1)], **fields)
 
 

@@ -1,7 +1,5 @@
 """The scaled KKT measure of programs: that of shooting, without units, and what it says of an end."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import textbook_systems as textbook
@@ -86,9 +84,8 @@ def test_an_end_of_ipopt_at_a_solution_is_a_success():
     pytest.importorskip("cyipopt")
     solution = solve(_pendulum(1e4), options={"gradient_tolerance": 1e-30}, solver="dms")
     assert solution.status.kkt <= SOLVED
-    assert solution.status.success
-    assert solution.status.code is not StatusCode.CONVERGED
-    assert not replace(solution.status, kkt=1e-3).success
+    assert solution.status.code is StatusCode.CONVERGED
+    assert solution.history[-1].stop > 1.0  # IPOPT's own test has not passed
 
 
 def test_limits_of_ipopt_may_be_whole_numbers():

@@ -1,5 +1,6 @@
 """Newton's method on all states: barrier, filter, the measure of optimality, and arms nobody tuned it on."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -255,7 +256,7 @@ def test_an_unstable_integration_is_named_instead_of_the_search():
 
 def test_an_unstable_integration_does_not_spoil_the_search():
     """Open-loop costates grow beyond 10^90; those under the gains lead to DDP's optimum. What is wrong is told."""
-    ocp = damped_axis(150.0, 0.1)
+    ocp = replace(damped_axis(150.0, 0.1), replay_tolerance=np.inf)
     found = [solve(ocp, None, {"max_iterations": 20}, solver=solver) for solver in ("slq", "fddp", "ilqr", "ddp")]
     assert all(s.status.success for s in found)
     assert [s.cost for s in found] == pytest.approx([found[-1].cost] * 4, rel=1e-9)
