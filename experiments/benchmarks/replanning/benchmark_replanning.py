@@ -35,6 +35,7 @@ import problems
 from experiments.benchmarks.tables import markdown
 from experiments.config.config import Config, load_config
 from experiments.replan.run import setup, simulate, whole
+from problems.replanning.scenario import MotionSettings
 from trajopt.replanning.run_log import EventKind, RunLog
 
 CONFIG = Path(problems.__file__).parent / "configs" / "irb4600_replan.toml"
@@ -93,7 +94,7 @@ def scenario(planner: str, seed: int, obstacle: bool, overrides: Sequence[str] =
     q0 = tuple((np.array(config.problem.q0) + moved).tolist())
     if obstacle:
         return replace(config, problem=replace(config.problem, q0=q0))
-    still = replace(config.replan, obstacle=replace(config.replan.obstacle, term=""))
+    still = replace(config.replan, obstacle=MotionSettings())
     return replace(config, problem=replace(config.problem, q0=q0, obstacle=None), replan=still)
 
 

@@ -25,6 +25,7 @@ from experiments.config.config import Config, load_config
 from experiments.papers.method import Method, ran
 from experiments.papers.study import GIFTTHALER, Claim, Comparison, Outcome, times
 from experiments.replan.run import setup, simulate, whole
+from problems.replanning.scenario import MotionSettings
 
 SOURCE = f"{GIFTTHALER}, fig. 5"
 CONFIG = Path(problems.__file__).parent / "configs" / "irb4600_replan.toml"
@@ -76,7 +77,7 @@ def scenario(method: str, obstacle: bool, seed: int, quick: bool) -> Config:
     problem = replace(config.problem, q0=tuple((np.array(config.problem.q0) + moved).tolist()))
     if obstacle:
         return replace(config, problem=problem)
-    still = replace(config.replan, obstacle=replace(config.replan.obstacle, term=""))
+    still = replace(config.replan, obstacle=MotionSettings())
     config = replace(config, problem=replace(problem, obstacle=None), replan=still)
     return config.with_engine("numpy") if quick else config
 

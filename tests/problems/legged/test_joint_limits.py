@@ -50,8 +50,10 @@ def test_a_motion_within_the_torques_of_weaker_motors(tmp_path):
         assert solution.status.success, solution.status
         return task.ocp, solution
 
-    _, free = solved()
-    limit = round(0.9 * np.abs(free.us).max(), 1)
+    ocp, free = solved()
+    limit = round(
+        0.9 * np.abs(free.us[ocp.dt > 0.0]).max(), 1
+    )  # torques at impacts, which have no duration, do nothing
     weak = tmp_path / "weak.urdf"
     weak.write_text(robot_path("hyq").read_text().replace('effort="150"', f'effort="{limit}"'))
     ocp, solution = solved(robot=str(weak), torque_limits=True)
