@@ -51,9 +51,8 @@ def test_a_motion_within_the_torques_of_weaker_motors(tmp_path):
         return task.ocp, solution
 
     ocp, free = solved()
-    limit = round(
-        0.9 * np.abs(free.us[ocp.dt > 0.0]).max(), 1
-    )  # torques at impacts, which have no duration, do nothing
+    lasting = free.us[ocp.dt > 0.0]  # torques at impacts, which have no duration, do nothing
+    limit = round(0.9 * np.abs(lasting).max(), 1)
     weak = tmp_path / "weak.urdf"
     weak.write_text(robot_path("hyq").read_text().replace('effort="150"', f'effort="{limit}"'))
     ocp, solution = solved(robot=str(weak), torque_limits=True)
