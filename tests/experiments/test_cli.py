@@ -240,7 +240,7 @@ def test_interruption_saves_the_best_iterate(config, out, monkeypatch):
     monkeypatch.setattr(ConsoleTable, "__call__", interrupt)
     result = run("solve", config, "--out", out)
     assert result.exit_code == FAILED
-    assert "best iterate so far is saved" in result.output
+    assert "saved the best iterate" in result.output
     assert Solution.load(out / "solution.npz").status.code == "interrupted"
 
 
@@ -352,7 +352,7 @@ def test_sigterm_saves_what_ctrl_c_saves(config, out, monkeypatch):
     monkeypatch.setattr(ConsoleTable, "__call__", terminated)
     result = run("solve", config, "--out", out)
     assert result.exit_code == FAILED
-    assert "best iterate so far is saved" in result.output
+    assert "saved the best iterate" in result.output
     assert Solution.load(out / "solution.npz").status.code == "interrupted"
     assert signal.getsignal(signal.SIGTERM) is before
 
