@@ -118,18 +118,18 @@ class Refined(NamedTuple):
 
 @dataclass(frozen=True)
 class Task:
-    """An optimal control problem with where to start it and what to tell about it.
+    """An optimal control problem with its initial guess and the facts that reports and pictures of it use.
 
     initial: the guess, or a function that finds it where that takes a while, such as a simulation.
-    frame: whose path is of interest. goal: its goal (3,) in the world [m]. feet: frames that touch the ground.
-    points: of the links, whose distance from obstacles is of interest. contour: the path that the frame follows.
+    frame: the one whose path is drawn. goal: its goal (3,) in the world [m]. feet: frames that touch the ground.
+    points: those of the links whose distance from obstacles is reported. contour: the path that the frame follows.
     moved: takes a problem's references to those from a time [s] on; default: they stay. following: of a problem, a new horizon of a
     run that follows what is measured; or None.
-    warnings: doubts about the settings. notes: what validation tells beside them.
-    contact_limits: what contacts do in states (N + 1, nx) under controls (N, nu) that none can.
+    warnings: settings that are likely to be mistakes. notes: further sentences for ``trajopt validate``.
+    contact_limits: sentences about contact forces that no ground can give, in states (N + 1, nx) under controls (N, nu).
     outcome: sentences about a final state (nx,), for example how far from its goal it is.
     commands: sentences about commanded and achieved speeds and distances, from states (M, nx) at times (M,) [s].
-    nearness: how near states (N + 1, nx) come to what stands in the way.
+    nearness: sentences about the smallest distance of states (N + 1, nx) from obstacles.
     missed: sentences about what states (N + 1, nx) do not reach, with the reason and the remedy; none where the goal is met.
     fallen: the same about falls, in states (M, nx) at times (M,) [s]. These three become the ``goals`` of the problem.
     clock: of problems with free durations, the times (N + 1,) [s] of states (N + 1, nx), for pictures; else None.

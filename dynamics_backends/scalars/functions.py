@@ -112,7 +112,7 @@ def _constant_power(a: Scalar, b: float) -> Scalar:
 
 
 def exponent_is_constant(a: Any, b: Any) -> Any:
-    """Where real a and b are such that the exponent counts as a constant: at a = 0, for b = 0 and b >= 1."""
+    """Mask of real a = 0 with b = 0 or b >= 1: there a ** b is differentiated with respect to a only."""
     return (a == 0.0) & ((b >= 1.0) | (b == 0.0))
 
 

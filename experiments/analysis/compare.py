@@ -67,7 +67,7 @@ class Variant(NamedTuple):
 
 @dataclass(frozen=True)
 class Facts:
-    """What ran.
+    """The engine, scheme and solver that one combination ran with.
 
     engine: "compiled", "numpy", or "compiled in part". integrator: the scheme, its substeps and the hold of the controls.
     hessian: see :class:`~trajopt.results.solution.Solution`. solver: with the methods that ``auto`` has called.
@@ -284,7 +284,7 @@ def integrator_of(config: Config, task: Task) -> str:
 
 
 def _other_problem(first: Task, task: Task) -> Iterator[str]:
-    """How a problem differs from the first one: in its sizes, or in time steps and cost along the first one's guess."""
+    """Differences of a problem from the first one: in its sizes, or in time steps and cost along the first one's guess."""
     one, other = first.ocp, task.ocp
     sizes = [(o.horizon, o.manifold.nx, o.manifold.ndx, o.nu, len(o.phases)) for o in (one, other)]
     if sizes[0] != sizes[1]:

@@ -29,7 +29,7 @@ PEERS = {
     "CasADi": "C code that it generates, compiled here with -march=native",
     "IPOPT": WHEEL.replace("its wheel", "in CasADi's wheel"),
 }
-"""How each peer is compiled."""
+"""Each peer with the build that the benchmarks use."""
 
 
 class GenericProcess:

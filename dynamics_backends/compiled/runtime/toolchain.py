@@ -59,7 +59,7 @@ _OUT_OF_SPACE = {
     "File size limit exceeded": errno.EFBIG,
     "File too large": errno.EFBIG,
 }
-"""What compilers and linkers say where a file cannot be written, in English."""
+"""Messages of compilers and linkers (LC_ALL=C) on a full disk, with the error number that each one means."""
 _REMEDY = "set CC to another compiler; engine = 'numpy' needs none"
 REMEDY_OF_CC = "correct or unset CC"
 _processors = threading.BoundedSemaphore(os.cpu_count() or 1)

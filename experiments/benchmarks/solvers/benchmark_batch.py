@@ -70,8 +70,11 @@ COLUMNS = (
 
 
 class Run(NamedTuple):
-    """A way to solve problems: costs (NaN where that failed), iterations, seconds of wall and processor time, what it tells;
-    generic: solutions a second, our code compiled for any processor."""
+    """The results of one method on a set of problems.
+
+    cost: one per problem, NaN where the solve failed. iterations: their mean. wall, processor: times [s].
+    told: remarks for the table. generic: solutions per second with our code compiled for a generic processor.
+    """
 
     by: str
     cost: Array

@@ -69,7 +69,7 @@ def as_near(ocp: to.OCP, guess: to.Guess, p: Data, optimum: float, cost: float) 
 
 
 def own_times(name: str, given: np.ndarray, tolerance: float, repeats: int) -> list[float]:
-    """Milliseconds of our solves, after one that compiles; given: what Crocoddyl tells of the guess."""
+    """Processor times of our solves [ms], after one solve that compiles. given: the guess as Crocoddyl received it."""
     p, ocp, guess = _problem(name, given.tobytes(), given.shape)
     own(ocp, guess, tolerance, p)
     times = []

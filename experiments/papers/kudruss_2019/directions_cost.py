@@ -238,7 +238,7 @@ def _column(rows: Any) -> Any:
 
 
 def _claims(at: dict[str, float], name: str, exploiting: str) -> list[Claim]:
-    """What the paper says of a function: of FDCONT that AD costs as much as FD, of the others that it lies between FD and FDC."""
+    """The paper's claims about one function: for FDCONT, AD costs as much as FD; for the others, between FD and FDC."""
     ad, fd, fdc = (at[m] for m in ("AD", "FD", "FDC"))
     if name == "FDCONT":
         expected = Claim("AD costs about as much as FD", ad <= SIMILAR * fd)

@@ -44,7 +44,7 @@ class Standing(NamedTuple):
         return weight / len(self.stance.legs)
 
     def notes(self) -> tuple[str, ...]:
-        """How the robot stands, for `validate`."""
+        """A sentence on the standing posture, for ``trajopt validate``, and one for each sole."""
         model, s = self.model, self.stance
         stands = f"{model.name} stands on {', '.join(s.feet)}, its base {self.q[2]:.3f} m high on legs of {s.leg_length:.3f} m"
         return (stands, *(sole.sentence for sole in s.soles))

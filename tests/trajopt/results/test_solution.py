@@ -4,7 +4,6 @@ import json
 import random
 import tracemalloc
 import zipfile
-from contextlib import suppress
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -390,8 +389,12 @@ def test_columns_in_memory_order_and_other_precisions_are_read(solution, tmp_pat
 def test_damaged_files_are_solutions_or_refused(solution, tmp_path, seed):
     path = tmp_path / "slew.npz"
     path.write_bytes(attacked(solution.save(path).read_bytes(), random.Random(seed)))
-    with suppress(SolutionFileError):
-        Solution.load(path)
+    try:
+        loaded = Solution.load(path)
+    except SolutionFileError as error:
+        assert path.name in str(error)
+    else:
+        assert (loaded.xs.shape, loaded.us.shape) == (solution.xs.shape, solution.us.shape)
 
 
 # -- guesses ------------------------------------------------------------------------------------------------------------
