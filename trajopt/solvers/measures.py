@@ -16,9 +16,10 @@ and these keep the costates small.  Two numbers without units are made of it:
 A gradient that pushes a control against a bound is the multiplier of the bound: there |g_i| dist / max(1, |J|) counts instead,
 where it is smaller.
 
-Scaling takes away what rounding puts into the gradient of an unstable motion, and it takes away everything where costates overflow.
-The cost sensitivity is the ceiling on that: the share of the cost by which a change of a control by its own size changes it, to
-first order.  Stages are evaluated by the compiled code that the solve has loaded, else in NumPy: the numbers agree to rounding.
+On an unstable motion rounding alone makes the gradient large.  Scaling removes that, but it also hides a gradient that matters
+where costates overflow.  So the cost sensitivity is bounded too: to first order, the share of the cost by which a change of a
+control by its own size changes it.  Stages are evaluated by the compiled code that the solve has loaded, else in NumPy: the
+numbers agree to rounding.
 """
 
 from __future__ import annotations
@@ -91,10 +92,8 @@ class _Measured:
         relative = np.divide(np.abs(gradient), size, out=np.zeros_like(gradient), where=size > 0.0)
         scale = max(1.0, abs(self.cost))
         room = self._room(gradient)
-        products = np.where(np.isfinite(room), np.abs(gradient) * room / scale, np.inf)
-        relative = np.minimum(
-            relative, products
-        )  # the gradient is either zero, or the multiplier of a bound that is reached
+        # a gradient is zero, or the multiplier of a bound that is reached
+        relative = np.minimum(relative, np.where(np.isfinite(room), np.abs(gradient) * room / scale, np.inf))
         reach = np.minimum(np.abs(self.us).max(axis=0, initial=0.0), room)
         sensitivity = float((np.abs(gradient) * reach).max(initial=0.0)) / scale
         kkt = max(float(relative.max(initial=0.0)), complementarity / scale)

@@ -34,7 +34,7 @@ from trajopt.validation.replay import Deviation, Replay
 FEASIBLE = 1e-6
 """Tolerance on defects, bounds and constraint rows, in their units; relative where a bound is beyond 1."""
 SENSITIVE = 1e-2
-"""Tolerance on the cost sensitivity: what scaling may take away from the gradient."""
+"""Tolerance on the cost sensitivity (:mod:`trajopt.solvers.measures`), as a share of the cost."""
 _UNCHANGED = (
     StatusCode.INTERRUPTED,
     StatusCode.NON_FINITE,

@@ -22,6 +22,7 @@ import problems
 from experiments.analysis.environment import with_variable
 from experiments.config.build import make_ready
 from experiments.config.config import Config, load_config
+from experiments.papers.giftthaler_2017 import DERIVATIVES
 from experiments.papers.method import Method, ran
 from experiments.papers.study import GIFTTHALER, Claim, Comparison, Outcome, times
 from experiments.replan.run import setup, simulate, whole
@@ -30,14 +31,7 @@ from problems.replanning.scenario import MotionSettings
 SOURCE = f"{GIFTTHALER}, fig. 5"
 CONFIG = Path(problems.__file__).parent / "configs" / "irb4600_replan.toml"
 OPTIONS = {"max_iterations": 200, "gradient_tolerance": 1e-4, "constraint_tolerance": 1e-5}
-METHODS = {
-    name: Method("dms", "exact", "rk4", derivatives, OPTIONS)
-    for name, derivatives in {
-        "Num-Diff": "forward_difference",
-        "Auto-Diff codegen": "casadi_ad",
-        "closed form": "analytic",
-    }.items()
-}
+METHODS = {name: Method("dms", "exact", "rk4", backend, OPTIONS) for name, backend in DERIVATIVES.items()}
 DEFINITION = [
     "problem.horizon=20",
     "problem.dt=0.25",

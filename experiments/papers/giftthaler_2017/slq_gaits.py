@@ -15,6 +15,7 @@ from typing import Any
 import problems
 from experiments.config.build import build_task, make_ready, solve_task, uncut
 from experiments.config.config import load_config
+from experiments.papers.giftthaler_2017 import DERIVATIVES
 from experiments.papers.method import Method, ran
 from experiments.papers.study import GIFTTHALER, Claim, Comparison, Outcome, times
 from trajopt import Solution, StatusCode
@@ -27,14 +28,7 @@ ITERATIONS, TOLERANCE = 30, 1e-5
 """Iterations that are timed; and the relative improvement of the cost that ends a solve."""
 LIMITS = {"trot": 300, "gallop": 600}
 OPTIONS = {"shooting": 10, "gaps": "nonlinear", "gradient_tolerance": 1e-3, "cost_tolerance": TOLERANCE}
-METHODS = {
-    name: Method("slq", "gauss_newton", "rk4", derivatives, OPTIONS)
-    for name, derivatives in {
-        "Num-Diff": "forward_difference",
-        "Auto-Diff codegen": "casadi_ad",
-        "closed form": "analytic",
-    }.items()
-}
+METHODS = {name: Method("slq", "gauss_newton", "rk4", backend, OPTIONS) for name, backend in DERIVATIVES.items()}
 DEFINITION = {
     "trot": ["problem.horizon=500", "problem.dt=0.005", "problem.substeps=5"],
     "gallop": ["problem.horizon=400", "problem.dt=0.005", "problem.substeps=10"],

@@ -57,29 +57,29 @@ from problems.task import (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Waypoint(Checked):
-    """Reference during a part of the motion. start, end: time interval [s]. height: height of the base [m]. weights: weights
-    of the state in this interval."""
+class Interval(Checked):
+    """A part of the motion. start, end: times [s]."""
 
     start: float
     end: float
-    height: float
-    weights: BaseWeights = field(default_factory=BaseWeights)
 
     def checks(self) -> Checks:
         return {"end": (0.0 <= self.start < self.end, "a time after start; both at least 0")}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Push(Checked):
-    """Temporary posture of the controller that generates the guess. start, end: time interval [s]. joints: posture [rad]."""
+class Waypoint(Interval):
+    """Reference during an interval. height: height of the base [m]. weights: weights of the state in this interval."""
 
-    start: float
-    end: float
+    height: float
+    weights: BaseWeights = field(default_factory=BaseWeights)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Push(Interval):
+    """Posture of the controller that generates the guess during an interval. joints: posture [rad]."""
+
     joints: tuple[float, ...]
-
-    def checks(self) -> Checks:
-        return {"end": (0.0 <= self.start < self.end, "a time after start; both at least 0")}
 
 
 @dataclass(frozen=True, kw_only=True)
