@@ -54,7 +54,7 @@ class SLQOptions:
     max_iterations: maximum number of iterations. time_limit: time limit; default: none [s]. globalization: "merit", a line
     search on the l1 merit (:mod:`trajopt.solvers.shooting.shooting_loop`), or, with shooting = "all" and linear gaps,
     "filter": a filter, a barrier for the bounds on the controls, and damping of states and controls
-    (:mod:`trajopt.solvers.shooting.newton.newton_loop`). The filter is more robust; regularization, accept_ratio and penalty
+    (:mod:`trajopt.solvers.methods.newton`). The filter is more robust; regularization, accept_ratio and penalty
     apply to the merit only. gradient_tolerance: tolerance on the largest entry of the projected reduced gradient.
     defect_tolerance: tolerance on the largest defect. kkt_tolerance: tolerance on the scaled KKT error
     (:mod:`trajopt.solvers.shooting.optimality`), which stops a solve too. cost_tolerance: the solve stops if the relative

@@ -10,7 +10,7 @@ from dynamics_backends.compiled.interface.sources import step_builds
 from trajopt.lq import compiled_lq
 from trajopt.solvers.ipm import compiled_ipm as ipm
 from trajopt.solvers.shooting.compiled import compiled_iteration
-from trajopt.solvers.shooting.newton import compiled_newton
+from trajopt.solvers.window import newton_slot
 
 ARMS = range(2, 8)
 """Joints of arms, each driven."""
@@ -23,7 +23,7 @@ def steps() -> Iterator[Callable[[], object]]:
     yield from loop_builds()
     yield from step_builds()
     yield partial(load, compiled_iteration.source())
-    yield partial(load, compiled_newton.source())
+    yield partial(load, newton_slot.source())
     for sizes in SIZES:
         for source in (compiled_lq.source, ipm.source):
             yield partial(load, source(*sizes))

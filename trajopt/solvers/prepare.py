@@ -8,7 +8,7 @@ from trajopt.guesses.guesses import Guess
 from trajopt.problem.ocp import OCP
 from trajopt.solvers.auto import attempts
 from trajopt.solvers.options import AutoOptions, DDPOptions, DMSOptions, IPMOptions, SLQOptions, SQPOptions
-from trajopt.solvers.shooting.newton.newton_point import filtered
+from trajopt.solvers.window.newton import filtered
 from trajopt.stage.engine import is_compiled
 from trajopt.stage.evaluation import StageEvaluator
 from trajopt.stage.numerics import numerics_for
@@ -34,9 +34,9 @@ def _shooting(ocp: OCP, guess: Guess, options: SLQOptions) -> None:
         ocp = augmented(ocp, imposed(ocp, options.constraint_penalty, {}))
     numerics_for(ocp, options.hessian)
     if is_compiled(ocp) and filtered(ocp, options):
-        from trajopt.solvers.shooting.newton import compiled_newton
+        from trajopt.solvers.window import newton_slot
 
-        compiled_newton.library()
+        newton_slot.library()
     elif is_compiled(ocp) and not isinstance(options, DDPOptions):
         from trajopt.solvers.shooting.compiled import compiled_iteration
 

@@ -1,11 +1,11 @@
-"""A batch by Newton's loop, that of DDP: kernels/newton_loop.h, with one problem in each lane.
+"""A batch by Newton's method, that of DDP: windows of problems on threads, with one problem in each lane.
 
-Few problems are solved one after the other on each thread, with the knots of a problem in the lanes.  Nothing of Python runs inside
-a solve.
+Few problems are solved one after the other on each thread, with the knots of a problem in the lanes.
 """
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -13,36 +13,47 @@ from typing import Any
 
 import numpy as np
 
-from dynamics_backends.compiled.interface.libraries import address, bound, default_threads
+from dynamics_backends.compiled.interface.libraries import address, default_threads
 from dynamics_backends.protocol import Array
 from trajopt.guesses.guesses import Guess
 from trajopt.lq.compiled_lq import CompiledLQ
 from trajopt.problem.ocp import OCP
 from trajopt.results.solution import Solution
 from trajopt.results.status import Status, StatusCode
-from trajopt.solvers.batch.abreast.newton_lanes import NewtonLanes
 from trajopt.solvers.batch.problems.batch import Batch
 from trajopt.solvers.batch.problems.values import NOT_BEGUN, Rows, measures_of
 from trajopt.solvers.batch.second_starts import firsts_of, with_seconds
 from trajopt.solvers.batch.solution import BatchSolution
-from trajopt.solvers.batch.threads import lanes_at_work, run_on_threads, with_referred
+from trajopt.solvers.batch.threads import ENDED, STOP, Ran, lanes_at_work, run_workers, with_referred
+from trajopt.solvers.methods.newton import End, Ended, Newton, Size, Solve
 from trajopt.solvers.options import DDPOptions
 from trajopt.solvers.shooting import verdicts
 from trajopt.solvers.shooting.ddp import by_newton, ddp
-from trajopt.solvers.shooting.newton.compiled_newton import CompiledNewton, library, serves
-from trajopt.solvers.shooting.newton.newton_ends import Blamed, End, Ended, to_blame, verdict
-from trajopt.solvers.shooting.newton.newton_memory import RESULT
+from trajopt.solvers.shooting.newton.newton_ends import Blamed, to_blame, verdict
 from trajopt.solvers.shooting.restart import restarted
+from trajopt.solvers.window.driver import run_alone, run_window
+from trajopt.solvers.window.newton_slot import NewtonSlot, layout, serves, sizes_of
+from trajopt.solvers.window.newton_window import NewtonWindow, WindowSlot, attempts_doubles
+from trajopt.solvers.window.requests import Gains
 from trajopt.stage.compiled.newton_abreast import newton_libraries
 from trajopt.stage.numerics import numerics_for
 
 FULL = 4
 """From so many problems for each lane of all threads on, lanes hold problems: toward the end of a batch they are empty, while
 knots of a problem fill them all the time."""
+SLOTS = 4
+"""Slots of a window for each lane: problems wait for several kinds of work."""
+MEMORY = 1 << 30
+"""Bytes that the slots of all windows may take; large problems on many processors get fewer slots."""
+RESULT = np.dtype(
+    [("code", np.int64), ("iterations", np.int64)]
+    + [(name, float) for name in ("cost", "gradient", "defect", "kkt", "change", "seconds")]
+)
+"""What a solve has come to."""
 
 
 def fits_newton(ocp: OCP, options: Any) -> bool:
-    """Whether kernels/newton_loop.h has all that the solver does with a problem."""
+    """Whether kernels answer all that the solver asks of a problem."""
     if type(options) is not DDPOptions or ocp.constraints():
         return False
     return by_newton(ocp, options) and serves(_evaluators(ocp, options), curved=True)
@@ -68,11 +79,8 @@ def in_newton(
     began = time.perf_counter()
     limits = np.full(len(batch), options.max_iterations) if max_iterations is None else max_iterations
     members = _Members(batch, guess, options, gains, threads, limits)
-    lq = CompiledLQ(batch[0].manifold.ndx, batch[0].nu)
-    how = (
-        _in_lanes(members, options, threads, told) if members.libraries else _whole(members, options, lq, threads, told)
-    )
-    r = members.results
+    how = members.solve(told)
+    lq, r = members.lq, members.results
     status = tuple(members.status(i, options, lq) for i in range(len(batch)))
     arrays = members.xs, members.us, r["cost"].copy(), r["iterations"].copy()
     times = (r["seconds"] / how.pop("together", 1.0)).tolist()
@@ -94,38 +102,8 @@ def _without_interior(batch: Batch) -> list[int]:
     return np.flatnonzero(np.broadcast_to(closed & ~crossed, len(batch))).tolist()
 
 
-def _in_lanes(
-    members: _Members, options: DDPOptions, threads: int | None, told: Callable[[int], None] | None
-) -> dict[str, Any]:
-    """Solve the members, one in each lane; what did the work."""
-    lanes = NewtonLanes(members.batch[0], options, members.plain, members.exact, members.libraries or [])
-    use, alone = lanes.run(members.rows, threads, told)
-    share = alone / max(1, int(members.results["iterations"].sum()))
-    return {"how": "lanes", "lanes": {**use.told, "alone": share}, "together": use.together} | _stopped(use)
-
-
-def _stopped(ran: Any) -> dict[str, Any]:
+def _stopped(ran: Ran) -> dict[str, Any]:
     return {"stopped": True} if ran.stopped else {}
-
-
-def _whole(
-    members: _Members, options: DDPOptions, lq: CompiledLQ, threads: int | None, told: Callable[[int], None] | None
-) -> dict[str, Any]:
-    """Solve the members one after the other on each thread; what did the work."""
-    workers: list[CompiledNewton] = []
-
-    def worker(shared: Array) -> CompiledNewton:
-        made = CompiledNewton(members.batch[0], members.plain, members.exact, lq, options, shared, own_rooms=True)
-        made.data.members, made.data.total = address(members.rows), members.count
-        workers.append(made)
-        return made
-
-    try:
-        shared = run_on_threads(bound(library(), "newton_run", "p"), worker, members.count, threads, told)
-    finally:
-        for made in workers:
-            made.close()
-    return {"how": shared.how, "lanes": lanes_at_work(shared.threads, members.plain.stages[:-1])} | _stopped(shared)
 
 
 def _second_starts(
@@ -164,7 +142,7 @@ def _goes_on(told: Callable[[int], None] | None, ended: int) -> bool:
 
 
 class _Members(Rows):
-    """newton_member_t of newton_point.h for each problem, and where the solutions come to be."""
+    """newton_problem_t of newton_slot.h for each problem, and where the solutions come to be."""
 
     def __init__(
         self,
@@ -178,7 +156,9 @@ class _Members(Rows):
         ocp, n = batch[0], len(batch)
         super().__init__(n)
         N, nx, nu, ndx = ocp.horizon, ocp.manifold.nx, ocp.nu, ocp.manifold.ndx
-        self.batch, self.guess = batch, guess
+        self.batch, self.guess, self.options, self.max_iterations = batch, guess, options, max_iterations
+        self.ocp, self.lq = ocp, CompiledLQ(ndx, nu)
+        self.threads = min(threads or default_threads(), n)
         self.plain, self.exact = _evaluators(ocp, options)
         self.xs, self.us = np.full((n, N + 1, nx), np.nan), np.full((n, N, nu), np.nan)
         self.K = np.zeros((n, N, nu, ndx)) if gains else None
@@ -187,6 +167,7 @@ class _Members(Rows):
         self.results["code"], self.results["cost"] = NOT_BEGUN, np.nan
         own: Any = [self.exact.stages[:-1], self.plain.stages[:-1]]
         bounds = batch.bounds() or (None, None)
+        self.size = Size(0, N * nu, bounds[0] is not None)
         few = n < FULL * self.plain.stages[0].library.lanes * (threads or default_threads())
         self.libraries = None if few else newton_libraries(ocp, own[0])
         curved = zip(own[0], self.libraries or [s.curved for s in own[0]], strict=True)
@@ -194,9 +175,103 @@ class _Members(Rows):
         phases = [np.stack([self.stages(batch, i, d) for i, d in enumerate(of)], axis=1) for of in data]
         evaluators: Any = self.exact, self.plain
         ends = [np.stack(self.end(batch, e.stages[-1]), axis=1) for e in evaluators]
-        columns = [*phases, *ends, batch.x0(), *guess, *bounds, self.xs, self.us, self.K, self.k, self.results]
-        limits = np.asarray(max_iterations, np.int64)[:, None]
-        self.rows = np.ascontiguousarray(np.concatenate([self.table(columns), limits], axis=1))
+        columns = [*phases, *ends, batch.x0(), *guess, *bounds, self.xs, self.us, self.K, self.k]
+        self.rows = self.table(columns)
+
+    def solve(self, told: Callable[[int], None] | None) -> dict[str, Any]:
+        """Solve all on threads; how the work was shared."""
+        self._numbers, lanes = itertools.count(), self.plain.stages[0].library.lanes
+        windows: list[NewtonWindow] = []
+        slots: list[NewtonSlot] = []
+        given = self.ocp, self.plain, self.exact, self.lq
+
+        def in_window(stop: Array) -> None:
+            window = NewtonWindow(*given, self.libraries or [], self.options.max_backtracks + 1, count)
+            windows.append(window)
+            self._run_window(window, stop)
+
+        def one_by_one(stop: Array) -> None:
+            slot = NewtonSlot(*given, self.options.max_backtracks + 1, own_rooms=True)
+            slots.append(slot)
+            self._run_each(slot, stop)
+
+        try:
+            if not self.libraries:
+                ran = run_workers(one_by_one, self.threads, told)
+                return {"how": ran.how, "lanes": lanes_at_work(ran.threads, self.plain.stages[:-1])} | _stopped(ran)
+            count = self._slots_of_a_thread(lanes)
+            ran = run_workers(in_window, self.threads, told)
+        finally:
+            for made in (*windows, *slots):
+                made.close()
+        shares = [sum(w.busy[i] for w in windows) / max(1, sum(w.all[i] for w in windows)) for i in range(2)]
+        alone = sum(w.made_alone for w in windows) / max(1, int(self.results["iterations"].sum()))
+        use = {"threads": ran.threads, "seats": ran.threads * count, "sweeps": shares[0], "rollouts": shares[1]}
+        return {"how": "lanes", "lanes": {**use, "alone": alone}, "together": count} | _stopped(ran)
+
+    def _slots_of_a_thread(self, lanes: int) -> int:
+        """As many as there are problems for, and memory."""
+        windowed, alone = (sizes_of(self.ocp, self.options.max_backtracks + 1, windowed=w) for w in (True, False))
+        room = MEMORY // self.threads - 8 * (layout(alone)[1] + attempts_doubles(self.ocp))
+        return max(1, min(SLOTS * lanes, -(-self.count // self.threads), room // (8 * layout(windowed)[1])))
+
+    def _next(self, stop: Array) -> int | None:
+        """The number of the next problem; None where there is none, or the batch is stopped."""
+        number = next(self._numbers)
+        return None if stop[STOP] or number >= self.count else number
+
+    def _method(self, number: int) -> Newton:
+        return Newton(self.size, self.options, int(self.max_iterations[number]))
+
+    def _run_window(self, window: NewtonWindow, stop: Array) -> None:
+        methods: dict[WindowSlot, tuple[int, Newton]] = {}
+
+        def start(slot: WindowSlot) -> Solve | None:
+            number = self._next(stop)
+            if number is None:
+                return None
+            slot.slot.problem = address(self.rows) + number * self.rows.strides[0]
+            methods[slot] = number, (method := self._method(number))
+            window.active += 1
+            return method.solve(gains=self.K is not None)
+
+        def end(slot: WindowSlot, ended: Ended) -> None:
+            window.active -= 1
+            number, method = methods.pop(slot)
+            self._note(number, slot.slot, method, ended)
+            stop[ENDED] += 1
+
+        def stopped() -> bool:
+            return bool(stop[STOP])
+
+        run_window(window, window.slots, start, end, stopped)
+        for slot, (number, method) in methods.items():  # where it was stopped
+            self._note_stopped(number, slot.slot, method, lambda gains, own=slot: window.borrowed(own).answer(gains))
+
+    def _run_each(self, slot: NewtonSlot, stop: Array) -> None:
+        while (number := self._next(stop)) is not None:
+            slot.problem = address(self.rows) + number * self.rows.strides[0]
+            method = self._method(number)
+            ended = run_alone(method.solve(gains=self.K is not None), slot.answer, lambda: bool(stop[STOP]))
+            if ended is None:
+                self._note_stopped(number, slot, method, slot.answer)
+                return
+            self._note(number, slot, method, ended)
+            stop[ENDED] += 1
+
+    def _note_stopped(self, number: int, slot: NewtonSlot, method: Newton, answer: Callable[[Any], Any]) -> None:
+        if method.begun:
+            if self.K is not None:
+                answer(Gains())
+            self._note(number, slot, method, method.ended(End.INTERRUPTED))
+
+    def _note(self, number: int, slot: NewtonSlot, method: Newton, ended: Ended) -> None:
+        """Take what a solve has come to."""
+        slot.put()
+        r = self.results[number]
+        r["code"], r["iterations"], r["cost"] = int(ended.end), ended.iterations, slot.cost
+        r["gradient"], r["defect"], r["kkt"], r["change"] = ended[2:]
+        r["seconds"] = time.perf_counter() - method.began
 
     def status(self, i: int, o: DDPOptions, lq: CompiledLQ) -> Status:
         """The verdict of problem i: that of a single solve. What was refused leaves its guess behind."""

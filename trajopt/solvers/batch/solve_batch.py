@@ -22,7 +22,7 @@ from trajopt.solvers.batch.solution import BatchSolution, unchecked_statuses
 from trajopt.solvers.batch.sound import solved_but
 from trajopt.solvers.options import AutoOptions, IPMOptions, SLQOptions
 from trajopt.solvers.registry import attempt_options, chosen_options
-from trajopt.solvers.shooting.newton.newton_point import filtered
+from trajopt.solvers.window.newton import filtered
 from trajopt.stage.engine import is_compiled
 from trajopt.stage.evaluation import StageEvaluator
 from trajopt.stage.start import starting
@@ -53,11 +53,11 @@ def solve_batch(
     K and k are asked for. threads: at least 1; default TRAJOPT_THREADS, else the number of processors. check: look for
     mistakes in the problems, as :func:`trajopt.solve` does.
 
-    SLQ and its relatives (slq, ilqr, gnms, fddp) solve compiled problems without constraints in lanes, and so does DDP: one
-    problem in each lane of the vector unit, groups of lanes on threads, nothing of Python inside. Their time_limit counts what a
-    problem's whole group takes. DDP of few problems, and the interior point (ipm), run whole solves in C, one problem after the
-    other on each thread, with the knots of a problem in the lanes; what asks for more (no step length is accepted, numbers are not
-    finite) is solved once more as alone, which ``meta["referred"]`` tells. Where knots would leave lanes empty, and derivatives
+    SLQ and its relatives (slq, ilqr, gnms, fddp) and DDP solve compiled problems without constraints with one problem in each
+    lane of the vector unit, groups of lanes on threads. The time_limit of SLQ's family counts what a problem's whole group takes.
+    DDP of few problems and the interior point (ipm) solve one problem after the other on each thread, with the knots of a problem
+    in the lanes; what the interior point's loop in C refers to Python (no step length is accepted, numbers are not finite) is
+    solved once more as alone, which ``meta["referred"]`` tells. Where knots would leave lanes empty, and derivatives
     take most of the time, the interior point finds these, and makes its sweeps, in lanes that hold problems.
     Constraints with SLQ's family and DDP: the inner solves of the augmented Lagrangian in lanes, round by round
     (:mod:`trajopt.solvers.batch.rounds`). The default, "auto", takes one attempt after the other for all problems that are left

@@ -47,6 +47,22 @@ def run_on_threads(
     return run_groups(run, worker, min(threads or default_threads(), count), told)
 
 
+NEXT, ENDED, STOP = range(3)
+"""The numbers that threads share: the next problem, how many have ended, whether to stop."""
+
+
+def run_workers(work: Callable[[Array], None], threads: int, told: Told) -> Ran:
+    """Call a function of the numbers that threads share on each of some threads."""
+    shared = np.zeros(3, np.int64)
+    with running(), ThreadPoolExecutor(threads, thread_name_prefix="batch") as pool:
+        try:
+            wait_for([pool.submit(work, shared) for _ in range(threads)], shared, told)
+        except BaseException:
+            shared[STOP] = 1
+            raise
+    return Ran(threads, bool(shared[STOP]))
+
+
 def run_groups(run: Callable[[int], None], worker: Callable[[Array], Any], groups: int, told: Told) -> Ran:
     """Run a function of C on the ``address`` of workers, one on each of some threads, until it returns.
 

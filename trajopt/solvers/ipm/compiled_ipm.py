@@ -31,8 +31,8 @@ from trajopt.solvers.ipm.measure import Optimality, Violation
 from trajopt.solvers.ipm.newton import NewtonSystem, Step
 from trajopt.solvers.ipm.stage_program import EXACT, MIXED, Point, StageProgram
 from trajopt.solvers.options import IPMOptions
+from trajopt.solvers.rules import filter as filters
 from trajopt.solvers.shooting.compiled.compiled_iteration import code_of
-from trajopt.solvers.shooting.search import filter as filters
 from trajopt.stage.compiled.compiled_end import CompiledEnd
 from trajopt.stage.compiled.compiled_stages import CompiledStages
 from trajopt.stage.compiled.library import StagesData

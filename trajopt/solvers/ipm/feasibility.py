@@ -24,7 +24,7 @@ from trajopt.solvers.ipm.measure import Measures, Violation
 from trajopt.solvers.ipm.newton import NewtonSystem, Step
 from trajopt.solvers.ipm.stage_program import Point, StageProgram
 from trajopt.solvers.nlp.nlp_verdicts import STATIONARY
-from trajopt.solvers.shooting.search.filter import Filter
+from trajopt.solvers.rules.filter import Filter
 
 ENOUGH, NEARLY_ALL = 0.9, 1e-3
 """How much of the violation may be left: kappa_resto, at points that the filter takes, and where it is to be removed wholly."""

@@ -20,7 +20,7 @@ from trajopt.solvers.ipm.library import Multipliers
 from trajopt.solvers.ipm.measure import Measures, Violation
 from trajopt.solvers.ipm.newton import NewtonSystem, Step
 from trajopt.solvers.ipm.stage_program import Point, StageProgram
-from trajopt.solvers.shooting.search.filter import LARGE, MARGIN, SMALL, SWITCH_PHI, SWITCH_THETA, Filter
+from trajopt.solvers.rules.filter import LARGE, MARGIN, SMALL, SWITCH_PHI, SWITCH_THETA, Filter
 
 CORRECTIONS, WORTH = 4, 0.99
 """p_max and kappa_soc: corrections of a step, and how much the violation has to fall with each."""

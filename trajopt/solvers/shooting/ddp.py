@@ -22,10 +22,9 @@ from trajopt.results.records import Callback
 from trajopt.results.solution import Solution
 from trajopt.solvers.options import DDPOptions
 from trajopt.solvers.shooting.ddp_model import MixedModel, Model, NewtonModel, PlainModel, TrueModel
-from trajopt.solvers.shooting.newton.newton_point import filtered
-from trajopt.solvers.shooting.newton.newton_solve import solve_newton
 from trajopt.solvers.shooting.restart import started_twice
 from trajopt.solvers.shooting.shooting_loop import ShootingLoop
+from trajopt.solvers.window.newton import filtered, solve_newton
 from trajopt.stage.evaluation import Evaluator
 from trajopt.stage.kept import Kept, borrowed
 from trajopt.stage.numerics import kept_numerics
@@ -73,7 +72,7 @@ def ddp(
 
 
 def by_newton(ocp: OCP, options: DDPOptions) -> bool:
-    """Whether Newton's loop solves it: :mod:`trajopt.solvers.shooting.newton.newton_loop`."""
+    """Whether Newton's method solves it: :mod:`trajopt.solvers.methods.newton`."""
     return filtered(ocp, options) and options.curvature == "newton" and options.indefinite == "modify"
 
 

@@ -23,10 +23,9 @@ from trajopt.problem.ocp import OCP
 from trajopt.results.records import Callback
 from trajopt.results.solution import Solution
 from trajopt.solvers.options import SLQOptions
-from trajopt.solvers.shooting.newton.newton_point import filtered
-from trajopt.solvers.shooting.newton.newton_solve import solve_newton
 from trajopt.solvers.shooting.restart import started_twice
 from trajopt.solvers.shooting.shooting_loop import ShootingLoop
+from trajopt.solvers.window.newton import filtered, solve_newton
 from trajopt.stage.evaluation import Evaluator
 from trajopt.stage.kept import Kept, borrowed
 from trajopt.stage.numerics import kept_numerics

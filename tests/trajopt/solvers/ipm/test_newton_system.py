@@ -18,7 +18,7 @@ from trajopt.solvers.ipm.feasibility import BACK, Restoration
 from trajopt.solvers.ipm.measure import Measures
 from trajopt.solvers.ipm.newton import SLOW, Curvature, NewtonSystem
 from trajopt.solvers.ipm.stage_program import Point, StageProgram
-from trajopt.solvers.shooting.search.filter import Filter
+from trajopt.solvers.rules.filter import Filter
 
 
 def with_engine(engine):

@@ -1,9 +1,8 @@
-"""How a solve by Newton's loop ends, in numbers and in words; the C of kernels/newton_loop.h has the same ends."""
+"""How a solve by Newton's loop ends, in numbers and in words."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from enum import IntEnum
 from typing import NamedTuple
 
 import numpy as np
@@ -12,33 +11,10 @@ from dynamics_backends.protocol import Array
 from trajopt.lq.lq_solver import LQSolver
 from trajopt.problem.ocp import OCP
 from trajopt.results.status import Status
+from trajopt.solvers.methods.newton import End, Ended
 from trajopt.solvers.options import SLQOptions
 from trajopt.solvers.shooting import verdicts
 from trajopt.stage.evaluation import Evaluator, Expansion
-
-
-class End(IntEnum):
-    """CHEAPER: the cost hardly falls. ROUNDED: double precision allows no more. NO_STEP: the search has failed."""
-
-    OPTIMAL = 0
-    CHEAPER = 1
-    MOST_ITERATIONS = 2
-    OUT_OF_TIME = 3
-    ROUNDED = 4
-    INTERRUPTED = 5
-    NOT_FINITE = 6
-    NO_STEP = 7
-
-
-class Ended(NamedTuple):
-    """The end, and the errors of the last point; change: the share by which the last step lowered the cost."""
-
-    end: End
-    iterations: int
-    gradient: float
-    defect: float
-    kkt: float
-    change: float
 
 
 class Blamed(NamedTuple):

@@ -1,15 +1,16 @@
-"""The filter of the Newton loop: a step is accepted that reduces the gaps or the cost, as no earlier iterate did both.
+"""The filter of a line search: a step is accepted that reduces the gaps or the cost, as no earlier iterate did both.
 
-theta = |d|_1 measures the gaps, phi the cost with its barrier.  Where the gaps are small against the promised decrease of phi, phi
-has to fall by a share of it; elsewhere either measure does, and the iterate left behind is remembered (R. Fletcher, S. Leyffer,
-Math. Program. 91, 2002; constants of A. Waechter, L. Biegler, Math. Program. 106, 2006, section 2.3).  Steps that close gaps may so
+theta = |d|_1 measures the gaps, phi the cost with its barrier.  Where the gaps are small against the promised decrease of phi,
+phi has to fall by a share of it; elsewhere either measure does, and the iterate left behind is remembered (R. Fletcher, S.
+Leyffer, Math. Program. 91, 2002; constants of A. Waechter, L. Biegler, Math. Program. 106, 2006, section 2.3).  Steps that
+close gaps may so
 cost what they must, which no fixed penalty on the gaps allows.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from dataclasses import dataclass, field
+from math import log
 
 MARGIN = 1e-5
 """Smallest relative decrease of theta, and of phi relative to theta."""
@@ -21,44 +22,51 @@ CLOSED = 1e-10
 """Gaps below this, relative to those at the start, count as none."""
 NOISE = 1e-12
 """Changes of phi below this share are rounding."""
+
+
 MOST_PAIRS = 1 << 16
-"""So many pairs are kept; the oldest is forgotten where there are more."""
+"""Pairs that are kept at most; the oldest is forgotten where there are more."""
 
 
 @dataclass
 class Filter:
-    """scale: max(1, theta at the start). pairs: (theta, phi) of iterates that must not be matched. largest: in place of LARGE."""
+    """scale: max(1, theta at the start). largest: in place of LARGE. pairs: (theta, phi) of the iterates that were left, but
+    those that another one dominates.
+    """
 
     scale: float
-    pairs: deque[tuple[float, float]] = field(default_factory=lambda: deque(maxlen=MOST_PAIRS))
     largest: float = LARGE
+    pairs: list[tuple[float, float]] = field(default_factory=list)
 
     def accepts(self, at: tuple[float, float], new: tuple[float, float], expected: float) -> bool:
         """Whether a step from ``at`` to ``new``, pairs (theta, phi), is one; expected: slope of phi times its length."""
         (theta, phi), (gaps, value) = at, new
-        noise = NOISE * abs(phi)
         if self.matched(new):
             return False
         if self.decides_by_cost(at, expected):
-            return value <= phi + ARMIJO * min(expected, 0.0) + noise
+            return value <= phi + ARMIJO * min(expected, 0.0) + NOISE * abs(phi)
         return gaps <= (1.0 - MARGIN) * theta or value <= phi - MARGIN * theta
 
     def matched(self, new: tuple[float, float]) -> bool:
         """Whether an iterate that was left is as good as a pair (theta, phi) in both, or theta is too large for any phi."""
         gaps, value = new
-        return gaps > self.largest * self.scale or not all(
-            gaps <= (1.0 - MARGIN) * t or value <= p - MARGIN * t for t, p in self.pairs
-        )
+        if gaps > self.largest * self.scale:
+            return True
+        return any(not (gaps <= (1.0 - MARGIN) * t or value <= p - MARGIN * t) for t, p in self.pairs)
 
     def decides_by_cost(self, at: tuple[float, float], expected: float) -> bool:
         """The switching condition."""
         theta, promise = at[0], -expected
         if theta <= CLOSED * self.scale:
             return True
-        return theta <= SMALL * self.scale and promise > 0.0 and promise**SWITCH_PHI > theta**SWITCH_THETA
+        return theta <= SMALL * self.scale and promise > 0.0 and SWITCH_PHI * log(promise) > SWITCH_THETA * log(theta)
 
     def add(self, at: tuple[float, float]) -> None:
         """Remember an iterate that was left by a step for its gaps."""
+        theta, phi = at
+        self.pairs = [(t, p) for t, p in self.pairs if t < theta or p - MARGIN * t < phi - MARGIN * theta][
+            -MOST_PAIRS + 1 :
+        ]
         self.pairs.append(at)
 
 

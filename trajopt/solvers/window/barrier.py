@@ -3,9 +3,10 @@
     phi = J - mu sum log((u - lower) / w) - mu sum log((upper - u) / w),   w = upper - lower
 
 The primal-dual system eliminates the multipliers z = mu / slack, so that Newton's method sees the gradient -mu / slack and the
-curvature z / slack, and all controls keep their feedback.  Steps stop short of a bound by the share 1 - TAU of the slack; mu falls
-with the error relative to the cost, in the end faster than linearly (:mod:`trajopt.solvers.barrier_rules`).  A guess is moved into
-the interior by the share PUSH of the range.
+curvature z / slack, and all controls keep their feedback.  Steps stop short of a bound by the share 1 - TAU of the slack; how mu
+falls: :mod:`trajopt.solvers.rules.barrier`.  A guess is moved into the interior by the share PUSH of the range.
+
+kernels/barrier.h has the same for compiled problems.
 """
 
 from __future__ import annotations
@@ -16,12 +17,8 @@ import numpy as np
 
 from dynamics_backends.protocol import Array
 from trajopt.lq.lq import LQProblem
-from trajopt.solvers.barrier_rules import KAPPA_EPS, KAPPA_MU, KAPPA_SIGMA, PUSH, TAU, THETA_MU
+from trajopt.solvers.barrier_rules import KAPPA_SIGMA, PUSH, TAU
 
-SHARE = 0.1
-"""The barrier's first weight: that share of the cost, divided by the number of controls."""
-SMALLEST = 1e-11
-"""The last mu relative to the cost."""
 HELD = 1e-7
 """A control whose slack is below this share of its range, and whose multiplier says so too, is on its bound."""
 
@@ -36,9 +33,8 @@ class Barrier:
     z: Array
 
     @classmethod
-    def of(cls, bounds: tuple[Array, Array], us: Array, cost: float) -> Barrier:
-        """The barrier at controls (N, m) in the interior."""
-        mu = SHARE * max(abs(cost), np.finfo(float).tiny) / us.size
+    def of(cls, bounds: tuple[Array, Array], us: Array, mu: float) -> Barrier:
+        """The barrier at controls (N, m) in the interior, with multipliers mu / slack."""
         barrier = cls(*bounds, mu, np.zeros((2, *us.shape)))
         barrier.z = mu / barrier.slacks(us)
         return barrier
@@ -53,12 +49,12 @@ class Barrier:
         """Distances from both sides, (2, ..., N, m)."""
         return np.stack([us - self.lower, self.upper - us])
 
-    def value(self, us: Array) -> Array:
-        """The barrier of controls (..., N, m), infinite outside of the interior."""
+    def logs(self, us: Array) -> Array:
+        """The barrier of controls (..., N, m) for mu = 1, infinite outside of the interior."""
         slacks = self.slacks(us) / self.width
         with np.errstate(divide="ignore", invalid="ignore"):
             logs = np.where(np.isfinite(slacks), np.log(slacks), 0.0)
-        total = -self.mu * logs.sum(axis=(0, -2, -1))
+        total = -logs.sum(axis=(0, -2, -1))
         return np.where((slacks > 0.0).all(axis=(0, -2, -1)), total, np.inf)
 
     def imposed(self, lq: LQProblem, us: Array) -> LQProblem:
@@ -73,36 +69,31 @@ class Barrier:
         """What the multipliers add to the gradient in the controls, (N, m)."""
         return self.z[1] - self.z[0]
 
-    def complementarity(self, us: Array, mu: float) -> float:
-        """The largest |z slack - mu|."""
+    def products(self, us: Array) -> tuple[float, float]:
+        """The least and the greatest product of a multiplier and its slack; infinite and minus infinite where no side
+        is bounded.
+        """
         slacks = self.slacks(us)
-        product = np.where(np.isfinite(slacks), self.z * np.where(np.isfinite(slacks), slacks, 0.0) - mu, 0.0)
-        return float(np.abs(product).max(initial=0.0))
+        finite = np.isfinite(slacks)
+        product = self.z[finite] * slacks[finite]
+        return float(product.min(initial=np.inf)), float(product.max(initial=-np.inf))
 
     def longest(self, us: Array, du: Array) -> float:
         """The longest step that leaves the share 1 - TAU of every slack."""
         return _longest(self.slacks(us), np.stack([du, -du]))
 
-    def stepped(self, us: Array, du: Array, new: Array) -> None:
-        """Move the multipliers by their own step for a control step du (N, m) from us; ``new``: the controls accepted."""
+    def stepped(self, us: Array, du: Array, new: Array) -> Array:
+        """The multipliers behind their own step, for a control step du (N, m) from us; ``new``: the controls accepted."""
         slacks, moves = self.slacks(us), np.stack([du, -du])
         dz = self.mu / slacks - self.z - self.z / slacks * moves
         ahead = self.mu / self.slacks(new)
-        self.z = np.clip(self.z + _longest(self.z, dz) * dz, ahead / KAPPA_SIGMA, ahead * KAPPA_SIGMA)
+        return np.clip(self.z + _longest(self.z, dz) * dz, ahead / KAPPA_SIGMA, ahead * KAPPA_SIGMA)
 
     def snapped(self, us: Array) -> tuple[Array, Array]:
         """Controls (N, m) with those on their bounds that multipliers hold there, and which these are."""
         slacks = self.slacks(us)
         near = (slacks <= HELD * self.width) & (self.z * self.width > self.mu / HELD)
         return np.where(near[0], self.lower, np.where(near[1], self.upper, us)), near.any(axis=0)
-
-    def lowered(self, error: float, cost: float) -> bool:
-        """Let mu fall where the error (with it, relative to the cost) is below KAPPA_EPS mu; whether it fell."""
-        relative = self.mu / cost
-        if not error <= KAPPA_EPS * relative or relative <= SMALLEST:  # an error may be no number
-            return False
-        self.mu = cost * max(SMALLEST, min(KAPPA_MU * relative, relative**THETA_MU))
-        return True
 
 
 def interior(us: Array, bounds: tuple[Array, Array]) -> Array:

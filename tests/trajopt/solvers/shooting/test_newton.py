@@ -1,7 +1,6 @@
 """Newton's method on all states: barrier, filter, the measure of optimality, and arms nobody tuned it on."""
 
 from dataclasses import replace
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,15 +11,16 @@ from dynamics_backends.manifold import Manifold
 from dynamics_backends.protocol import FunctionMap
 from dynamics_backends.registry import make_backend
 from trajopt import OCP, Guess, SampledSystem, StatusCode, control_cost, solve, state_cost, validate
-from trajopt.lq.lq import LQProblem, Stationarity, stationarity
+from trajopt.lq.lq import LQProblem, stationarity
 from trajopt.results.status import Status
-from trajopt.solvers.options import SLQOptions
-from trajopt.solvers.shooting.newton.barrier import Barrier, interior
-from trajopt.solvers.shooting.newton.newton_loop import FAR, PLAIN, WIDE, NewtonLoop
-from trajopt.solvers.shooting.newton.newton_point import Found
+from trajopt.solvers.methods.newton import FAR, FRACTIONS, PLAIN, WIDE, Newton, Size
+from trajopt.solvers.options import DDPOptions, SLQOptions
+from trajopt.solvers.rules.barrier import first_weight
+from trajopt.solvers.rules.filter import Filter
 from trajopt.solvers.shooting.optimality import scaled
-from trajopt.solvers.shooting.search.filter import Filter
 from trajopt.solvers.shooting.verdicts import line_search_failed
+from trajopt.solvers.window.barrier import Barrier, interior
+from trajopt.solvers.window.requests import Direction, Keep, Point, Step, Trial
 from trajopt.stage.numerics import numerics_for
 
 
@@ -90,23 +90,24 @@ def test_a_control_that_ends_at_zero_holds_no_solve_up():
 def test_the_barrier_is_the_integral_of_its_gradient_and_free_sides_add_nothing():
     lower, upper = np.array([[-1.0, -np.inf]]), np.array([[2.0, 3.0]])
     us, step = np.array([[0.5, 1.0]]), np.array([[0.3, -0.7]])
-    barrier = Barrier.of((lower, upper), us, 7.0)
+    barrier = Barrier.of((lower, upper), us, 0.35)
     lq = random_lq(np.random.default_rng(2), N=1)
     slope = np.sum((barrier.imposed(lq, us).r - lq.r) * step)
     h = 1e-6
-    assert slope == pytest.approx((barrier.value(us + h * step) - barrier.value(us - h * step)) / (2 * h), rel=1e-7)
-    assert np.isinf(barrier.value(np.array([[2.5, 0.0]])))
-    assert np.isfinite(barrier.value(np.array([[0.0, -1e6]])))
+    difference = barrier.logs(us + h * step) - barrier.logs(us - h * step)
+    assert slope == pytest.approx(0.35 * difference / (2 * h), rel=1e-7)
+    assert np.isinf(barrier.logs(np.array([[2.5, 0.0]])))
+    assert np.isfinite(barrier.logs(np.array([[0.0, -1e6]])))
 
 
 def test_steps_of_the_barrier_stay_inside_and_guesses_are_moved_there():
     bounds = (np.full((3, 1), -1.0), np.full((3, 1), 1.0))
     us = interior(np.array([[-5.0], [0.0], [1.0]]), bounds)
-    barrier = Barrier.of(bounds, us, 1.0)
+    barrier = Barrier.of(bounds, us, first_weight(1.0, us.size))
     du = np.array([[4.0], [-3.0], [9.0]])
     alpha = barrier.longest(us, du)
     assert 0.0 < alpha < 1.0
-    assert np.isfinite(barrier.value(us + alpha * du))
+    assert np.isfinite(barrier.logs(us + alpha * du))
 
 
 def test_the_filter_refuses_what_an_earlier_iterate_dominates():
@@ -158,56 +159,81 @@ def test_the_double_pendulum_leaves_a_guess_of_zeros():
     assert solution.xs[-1] == pytest.approx([np.pi, 0.0, 0.0, 0.0], abs=0.05)
 
 
-class OnlyShortSteps(NewtonLoop):
-    """A loop whose steps without damping are short, and whose damped ones end at a merit that is given."""
-
-    def __init__(self, damped_merit):
-        self.short, self.plain, self.last_delta, self.barrier, self.damped_merit = 0, 0, 0.0, None, damped_merit
-        self.model = SimpleNamespace(shares=(1.0,), exact=lambda at: None)
-
-    def _damped_step(self, at, exact, shares, delta):
-        merit, alpha = (self.damped_merit, 1.0) if delta else (1.0, 0.125)
-        nothing = dict.fromkeys(Found._fields)
-        return Found(**{**nothing, "delta": delta, "alpha": alpha, "theta": 0.0, "phi": merit})
+def method_at(scaled_gradient, widest=0):
+    """The method at a point whose gradient is this share of the size of its terms."""
+    method = Newton(Size(widest, 2, bounded=False), DDPOptions(max_backtracks=3), 10)
+    method.at = Point(5.0, 1.0, scaled_gradient, 0.0, 0.0, 1.0, np.inf, -np.inf, 0.0, 1.0)
+    return method
 
 
-@pytest.mark.parametrize(("damped_merit", "taken"), [(0.5, 1.0), (2.0, 0.125)])
-def test_the_fourth_short_step_in_a_row_competes_with_damped_ones(damped_merit, taken):
-    loop, at = OnlyShortSteps(damped_merit), SimpleNamespace(optimality=SimpleNamespace(costates=np.ones((3, 2))))
-    assert [loop._step(at).alpha for _ in range(4)] == [0.125, 0.125, 0.125, taken]
-    assert bool(loop.last_delta) == (taken == 1.0)
+def direction(fraction, cost):
+    """A step that promises to lower the cost by 1, and its full length."""
+    return Direction(fraction, -1.0, 1.0, 1.0, Trial(cost, 0.0, 0.0))
 
 
-class OnlyPlainSteps(NewtonLoop):
-    """A loop whose steps take none of the curvature, and are as long as told; it remembers which shares were tried."""
-
-    def __init__(self, length=1.0):
-        self.short, self.plain, self.last_delta, self.barrier, self.tried = 0, 0, 0.0, None, []
-        self.length = length
-        self.model = SimpleNamespace(shares=(1.0, 0.5, 0.0), exact=lambda at: None)
-
-    def _damped_step(self, at, exact, shares, delta):
-        self.tried.append(shares)
-        return Found(**{**dict.fromkeys(Found._fields), "alpha": self.length, "share": 0.0})
+def step_of(method, answer):
+    """What the method finds where its requests are answered so, and the requests."""
+    search, reply, asked = method._step(), None, []
+    try:
+        while True:
+            asked.append(search.send(reply))
+            reply = answer(asked[-1])
+    except StopIteration as ended:
+        return ended.value, asked
 
 
-def gradient_of(share):
-    """A point whose gradient is this share of the size of its terms."""
-    optimality = Stationarity(np.ones((3, 2)), np.full((2, 1), share), np.ones(1))
-    return SimpleNamespace(optimality=optimality, expansion=SimpleNamespace(lq=None))
+@pytest.mark.parametrize(("damped_cost", "taken"), [(0.5, 1.0), (4.95, 0.125)])
+def test_the_fourth_short_step_in_a_row_competes_with_damped_ones(damped_cost, taken):
+    """Steps without damping are accepted at an eighth of their length, where the cost is 4.8; damped ones at once."""
+
+    def answer(request):
+        if isinstance(request, Step):
+            return direction(len(FRACTIONS) - 1, damped_cost if request.delta else 9.0)
+        if isinstance(request, Keep):
+            return None
+        return [Trial(9.0 if request.first + i < 3 else 4.8, 0.0, 0.0) for i in range(request.count)]
+
+    method = method_at(1.0, widest=len(FRACTIONS) - 1)
+    assert [step_of(method, answer)[0].alpha for _ in range(4)] == [0.125, 0.125, 0.125, taken]
+    assert bool(method.last_delta) == (taken == 1.0)
 
 
-def test_curvature_that_was_of_no_use_is_asked_for_again_later_or_near_a_solution():
-    loop, everything, none = OnlyPlainSteps(), (1.0, 0.5, 0.0), (0.0,)
-    for _ in range(PLAIN + 2):
-        loop._step(gradient_of(2.0 * FAR))
-    assert loop.tried == [everything, *[none] * PLAIN, everything]
-    loop._step(gradient_of(0.5 * FAR))
-    assert loop.tried[-1] == everything
-    short = OnlyPlainSteps(0.125)
-    for _ in range(2):
-        short._step(gradient_of(2.0 * FAR))
-    assert short.tried == [everything] * 2
+@pytest.mark.parametrize("length", [1.0, 0.125])
+def test_curvature_that_was_of_no_use_is_asked_for_again_later_or_near_a_solution(length):
+    """Full steps without curvature leave it out for a while; short ones do not."""
+    last = len(FRACTIONS) - 1
+
+    def first_fraction(method):
+        def answer(request):
+            if isinstance(request, Step):
+                return direction(last, 4.0 if length == 1.0 else 9.0)
+            if isinstance(request, Keep):
+                return None
+            return [Trial(9.0 if request.first + i < 3 else 4.8, 0.0, 0.0) for i in range(request.count)]
+
+        return step_of(method, answer)[1][0].first
+
+    method = method_at(2.0 * FAR)
+    if length < 1.0:
+        assert [first_fraction(method) for _ in range(2)] == [0, 0]
+        return
+    assert [first_fraction(method) for _ in range(PLAIN + 2)] == [0, *[last] * PLAIN, 0]
+    method.at = method.at._replace(scaled=0.5 * FAR)
+    assert first_fraction(method) == 0
+
+
+def test_the_filter_keeps_only_what_no_other_pair_dominates():
+    rule = Filter(1.0)
+    for pair in [(2.0, 10.0), (1.0, 12.0), (3.0, 11.0), (0.5, 9.0)]:
+        rule.add(pair)
+    assert rule.pairs == [(0.5, 9.0)]
+    rule.add((0.1, 20.0))
+    assert rule.pairs == [(0.5, 9.0), (0.1, 20.0)]
+
+
+def test_a_promise_beyond_the_largest_number_is_no_error():
+    assert Filter(1.0).decides_by_cost((1e-5, 1.0), -1e300)
+    assert Filter(1.0).decides_by_cost((1e-5, 1.0), -np.inf)
 
 
 def test_gaps_stay_within_reach():

@@ -1,4 +1,4 @@
-"""Newton's loop in C does what the loop in Python does: decisions, numbers to rounding, ends, interruptions."""
+"""The kernels answer Newton's method as NumPy does: the same iterations, ends and interruptions, numbers to rounding."""
 
 from dataclasses import replace
 from functools import partial
@@ -15,10 +15,10 @@ from trajopt import DDPOptions, Guess, SLQOptions, StatusCode, control_cost, res
 from trajopt.guesses.guesses import constant_guess
 from trajopt.solvers.shooting.compiled.iteration_memory import shelf
 from trajopt.solvers.shooting.ddp import ddp
-from trajopt.solvers.shooting.newton import newton_solve
-from trajopt.solvers.shooting.newton.compiled_newton import CompiledNewton
-from trajopt.solvers.shooting.newton.newton_memory import TRIALS, trials_abreast
 from trajopt.solvers.shooting.slq import slq
+from trajopt.solvers.window import newton
+from trajopt.solvers.window.newton_slot import TRIALS, NewtonSlot, trials_together
+from trajopt.solvers.window.requests import Accept
 
 pytestmark = pytest.mark.needs_compiler
 GOAL = np.array([0.4, 0.3, 0.0, 0.0])
@@ -57,35 +57,41 @@ KINDS = {
 
 
 @pytest.fixture
-def in_python(monkeypatch):
-    """Solves by the loop in Python."""
+def in_numpy(monkeypatch):
+    """Solves that NumPy answers."""
 
     def run(solver, *args):
         with monkeypatch.context() as patched:
-            patched.setattr(newton_solve, "one_call_serves", lambda *of: False)
+            patched.setattr(newton, "kernels_serve", lambda *of: False)
             return solver(*args)
 
     return run
 
 
 @pytest.fixture
-def calls(monkeypatch):
-    """How often an iteration was one call."""
+def steps(monkeypatch):
+    """How often kernels were asked to accept a step."""
     counted = []
-    original = CompiledNewton.iterate
-    monkeypatch.setattr(CompiledNewton, "iterate", lambda self: counted.append(0) or original(self))
+    original = NewtonSlot.answer
+
+    def answer(self, request):
+        if isinstance(request, Accept):
+            counted.append(request)
+        return original(self, request)
+
+    monkeypatch.setattr(NewtonSlot, "answer", answer)
     return counted
 
 
 @pytest.mark.parametrize("guess", ["constant", "random"])
 @pytest.mark.parametrize(("kind", "problem"), CASES)
-def test_every_iteration_is_the_same(kind, problem, guess, in_python, calls):
+def test_every_iteration_is_the_same(kind, problem, guess, in_numpy, steps):
     ocp, (solver, options, given) = CASES[kind, problem](), KINDS[kind]
     start = constant_guess(ocp) if guess == "constant" else random_guess(ocp)
     o = options(**given, max_iterations=8)  # before rounding has grown
     found = solver(ocp, start, o)
-    assert len(calls) >= found.iterations > 0
-    expected = in_python(solver, ocp, start, o)
+    assert len(steps) == found.iterations > 0
+    expected = in_numpy(solver, ocp, start, o)
     check_same(found, expected)
     assert [r.hessian for r in found.history] == [r.hessian for r in expected.history]
     assert str(found.status) == str(expected.status)
@@ -99,10 +105,10 @@ def test_every_iteration_is_the_same(kind, problem, guess, in_python, calls):
     {"time_limit": 1e-9},
 ], ids=str)  # fmt: skip
 @pytest.mark.parametrize("limits", [{}, LIMITS], ids=["free", "within limits"])
-def test_options_mean_the_same(changes, limits, in_python):
+def test_options_mean_the_same(changes, limits, in_numpy):
     ocp = swing(**limits)
     options = DDPOptions(**{"max_iterations": 15, **changes})
-    found, expected = ddp(ocp, constant_guess(ocp), options), in_python(ddp, ocp, constant_guess(ocp), options)
+    found, expected = ddp(ocp, constant_guess(ocp), options), in_numpy(ddp, ocp, constant_guess(ocp), options)
     if "gradient_tolerance" in changes:  # where rounding rules, paths part and ends agree
         assert found.status.code is expected.status.code is StatusCode.PRECISION_LIMIT
         assert found.cost == pytest.approx(expected.cost, rel=1e-12)
@@ -110,14 +116,14 @@ def test_options_mean_the_same(changes, limits, in_python):
         check_same(found, expected)
 
 
-def test_phases_of_which_one_reads_no_controls(in_python, calls):
+def test_phases_of_which_one_reads_no_controls(in_numpy, steps):
     ocp = swing()
     phase = replace(ocp.phases[0], terms=(to.state_cost(ocp.manifold, GOAL, 0.1),))
     ocp = replace(ocp, phases=(ocp.phases[0], phase), u_lower=[-9.0, -9.0], u_upper=[9.0, 9.0])
     start, options = constant_guess(ocp, 0.2), DDPOptions(max_iterations=8)
     found = ddp(ocp, start, options)
-    assert calls
-    check_same(found, in_python(ddp, ocp, start, options))
+    assert steps
+    check_same(found, in_numpy(ddp, ocp, start, options))
 
 
 def root_problem(start):
@@ -128,27 +134,27 @@ def root_problem(start):
     return to.OCP.single_phase(sampled(system, "euler"), [start], 4, 0.5, [control_cost(1, weight=1.0), root])
 
 
-def test_a_start_that_is_no_number_is_refused(in_python):
+def test_a_start_that_is_no_number_is_refused(in_numpy):
     ocp = swing()
     guess = constant_guess(ocp)
     guess.us[7] = np.nan
-    found, expected = ddp(ocp, guess), in_python(ddp, ocp, guess)
+    found, expected = ddp(ocp, guess), in_numpy(ddp, ocp, guess)
     assert found.status == expected.status and found.status.code is StatusCode.NON_FINITE
     assert len(found.history) == 1 and np.isnan(found.cost) and not found.K.any()
     np.testing.assert_array_equal(found.us, guess.us)
 
 
-def test_an_expansion_that_is_no_number_is_no_optimum(in_python):
+def test_an_expansion_that_is_no_number_is_no_optimum(in_numpy):
     """The cost of the guess is finite, its derivatives are not: nothing is taken for a small gradient."""
     ocp = root_problem(1.0)
     guess = Guess(np.array([[1.0], [1.0], [1.0], [0.0], [1.0]]), np.zeros((4, 1)))
     options = SLQOptions(globalization="filter")
-    found, expected = slq(ocp, guess, options), in_python(slq, ocp, guess, options)
+    found, expected = slq(ocp, guess, options), in_numpy(slq, ocp, guess, options)
     assert found.status == expected.status and found.status.code is StatusCode.NON_FINITE
 
 
 @pytest.mark.parametrize("limits", [{}, LIMITS], ids=["free", "within limits"])
-def test_ctrl_c_leaves_the_iterate_that_was_told_of(limits, in_python):
+def test_ctrl_c_leaves_the_iterate_that_was_told_of(limits, in_numpy):
     ocp, seen = swing(**limits), {}
 
     def stop(record):
@@ -159,7 +165,7 @@ def test_ctrl_c_leaves_the_iterate_that_was_told_of(limits, in_python):
     found = ddp(ocp, constant_guess(ocp), None, stop)
     np.testing.assert_array_equal(found.xs, seen[4][0])
     np.testing.assert_array_equal(found.us, seen[4][1])
-    expected = in_python(ddp, ocp, constant_guess(ocp), None, stop)
+    expected = in_numpy(ddp, ocp, constant_guess(ocp), None, stop)
     assert found.status == expected.status and found.status.code is StatusCode.INTERRUPTED
     assert pytest.approx(expected.K, rel=1e-6, abs=1e-9) == found.K
     assert [r.cost for r in found.history] == pytest.approx([r.cost for r in expected.history], rel=1e-9)
@@ -186,7 +192,7 @@ def test_a_solve_within_a_callback_leaves_the_other_alone():
 @pytest.mark.parametrize("lanes", [1, 4, 8])
 @pytest.mark.parametrize("knots", [1, 2, 20, 33, 100])
 def test_as_few_step_lengths_are_tried_at_once_as_fill_the_lanes(knots, lanes):
-    count = trials_abreast(knots, lanes)
+    count = trials_together(knots, lanes)
     blocks = -(-count * knots // lanes)
     assert count == TRIALS or count * knots / (blocks * lanes) >= 0.8
     assert 1 <= count <= TRIALS and (count == 1 or (count - 1) * knots < 4 * lanes)

@@ -1,5 +1,5 @@
-/* Bounds on the controls as a logarithmic barrier with multipliers of its own: the twin of trajopt/solvers/shooting/newton/barrier.py, with
-   its constants.  Before this text stands what names fmin and isfinite.
+/* Bounds on the controls as a logarithmic barrier with multipliers: see trajopt/solvers/window/barrier.py, whose constants stand before this
+   text.
 
    us, lower, upper: `count` numbers; z: twice as many, those of the lower bounds first. */
 
@@ -41,8 +41,8 @@ static void barrier_multipliers(const barrier_t *b, const double *us)
 #define FACTOR 1e50
 #define PRODUCT_OF_FACTORS 1e200
 
-/* The barrier's value, infinite outside of the interior; logarithms of products, since these cost less. */
-static double barrier_value(const barrier_t *b, const double *us)
+/* The barrier's value for mu = 1, infinite outside of the interior; logarithms of products, since these cost less. */
+static double barrier_logs(const barrier_t *b, const double *us)
 {
     double sum = 0.0, product = 1.0;
     for (int side = 0; side < 2; side++)
@@ -57,7 +57,7 @@ static double barrier_value(const barrier_t *b, const double *us)
             if (product < PRODUCT_OF_FACTORS && product > 1.0 / PRODUCT_OF_FACTORS) continue;
             sum += log(product), product = 1.0;
         }
-    return -b->mu * (sum + log(product));
+    return -(sum + log(product));
 }
 
 /* The curvature at a control with these slacks. */
@@ -84,16 +84,16 @@ static void barrier_apart(const barrier_t *b, const double *us, double *bend, do
     }
 }
 
-/* The largest |z slack - mu|. */
-static double complementarity(const barrier_t *b, const double *us, double mu)
+/* The least and the greatest product of a multiplier and its slack. */
+static void barrier_products(const barrier_t *b, const double *us, double *least, double *greatest)
 {
-    double most = 0.0;
     for (int side = 0; side < 2; side++)
         for (long i = 0; i < b->count; i++) {
             const double own = slack(b, us, side, i);
-            if (isfinite(own)) most = larger(most, fabs(b->z[side * b->count + i] * own - mu));
+            if (!isfinite(own)) continue;
+            const double product = b->z[side * b->count + i] * own;
+            *least = smaller(*least, product), *greatest = larger(*greatest, product);
         }
-    return most;
 }
 
 static double barrier_reach(double value, double move) { return move < 0.0 ? -TAU * value / move : 1.0; }
@@ -134,13 +134,4 @@ static int barrier_holds(const barrier_t *b, const double *us, long i)
         if (slack(b, us, side, i) <= HELD * width && b->z[side * b->count + i] * width > b->mu / HELD) return side + 1;
     }
     return 0;
-}
-
-/* Let mu fall where the error, relative to the cost, is below ENOUGH mu; whether it fell. */
-static int barrier_lowered(barrier_t *b, double error, double cost)
-{
-    const double relative = b->mu / cost;
-    if (!(error <= KAPPA_EPS * relative) || relative <= SMALLEST) return 0; /* an error may be no number */
-    b->mu = cost * fmax(SMALLEST, fmin(KAPPA_MU * relative, pow(relative, THETA_MU)));
-    return 1;
 }

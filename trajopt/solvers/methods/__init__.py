@@ -1,0 +1,1 @@
+"""Methods as generators: each reads as its paper, decides in Python, and yields requests for what costs time."""

@@ -1,0 +1,1 @@
+"""Decisions that methods share: pure functions and small records."""

@@ -1,0 +1,534 @@
+/* The slot of a problem in Newton's method, and the kernels that answer its requests (trajopt/solvers/window/requests.py) with the
+   knots of one problem in the lanes.  Decisions stand in trajopt/solvers/methods/newton.py; nothing here decides.  Before this text
+   stand iterate.h, barrier.h, and the constants of newton_slot.py.
+
+   A slot holds two points (where the solve is, and the next one), three steps (two that are tried, and the last one taken) and the
+   trajectories of the step lengths tried last.  In a window of many problems (newton_window.h) slots hold no expansions. */
+
+/* second_t of stage.h */
+typedef struct {
+    double sigma;
+    const double *lam, *y;
+    void *kept;
+    double *xx, *ux, *uu;
+} curved_t;
+
+/* A phase: expansions with the exact and with the Gauss-Newton Hessian of the cost, rollouts, and the second derivatives of its time steps
+   contracted with costates. */
+typedef struct {
+    phase_t exact, plain;
+    void (*curve)(const stages_t *s, const point_t *at, long first, long last, const curved_t *out, void *room);
+    void *curve_room;
+} newton_phase_t;
+
+/* A trajectory with its expansion, costates lambda (N + 1, n) and gradient g (N, m) of the Lagrangian.  plain: whether Q, S and R are those of
+   Gauss-Newton. */
+typedef struct {
+    double *xs, *us, *x_next, *costs, *A, *B, *d, *Q, *q, *S, *R, *r, *lambda, *g;
+    double cost, gradient, scaled, defect, theta, costate;
+    long plain;
+} newton_point_t;
+
+/* A policy, its linear step, and the trajectory of a step length that was kept.  longest: the largest step length that the bounds allow; fraction: the
+   number of its fraction of the curvature, or NONE. */
+typedef struct {
+    double *K, *k, *dx, *du, *xs, *us;
+    double slope, longest;
+    long fraction;
+} newton_step_t;
+
+/* A problem: its values by phase (for the exact, the Gauss-Newton and the second-order library) and at the end, its start, and where its solution
+   goes; to_K, to_k: NULL where gains are not asked for. */
+typedef struct {
+    const stages_t *exact, *plain, *curved;
+    const end_t *end, *plain_end;
+    const double *x0, *xs, *us, *lower, *upper;
+    double *to_xs, *to_us, *to_K, *to_k;
+} newton_problem_t;
+
+/* Vx, Vxx: of a sweep; cQ, cS, cR: the Hessian of the Lagrangian; oQ, oS, oR: that of the cost of the other kind than the point's own; mQ, mS, mR,
+   mr: what is swept; z, move: multipliers of the bounds and their step; bend, push, pull: what these add to a problem, see barrier.h; X, U, D, cost:
+   trajectories that are tried, their gaps and costs.  alike: whether one Hessian of the cost serves; widest: the number of the largest fraction of the
+   curvature that is tried; trials: step lengths that are rolled out together.  What follows belongs to one problem: ahead, ahead_of: the last attempts
+   in a window and their point; request, place, first, past, waits: what is asked of the window and what that waits for; answer: what the last request has found; seconds: spent in derivatives, sweeps and rollouts. */
+typedef struct {
+    const newton_phase_t *phases;
+    final_t end, plain_end;
+    sweeps_t sweeps;
+    long N, nx, count, alike, widest, trials, lengths;
+    newton_point_t points[2];
+    newton_step_t steps[3];
+    double *Vx, *Vxx, *cQ, *cS, *cR, *oQ, *oS, *oR, *mQ, *mS, *mR, *mr, *z, *move, *bend, *push, *pull, *own_alphas, *size, *X, *U, *D, *cost, *part_cost;
+    long *start, *stop_at, *trial;
+    const double *alphas;
+    const signed char *every, *none;
+    lq_attempt ahead;
+    const newton_point_t *ahead_of;
+    const newton_problem_t *problem;
+    newton_point_t *at, *fresh;
+    newton_step_t *tried[2], *last;
+    barrier_t barrier;
+    long bounded, has_policy, other_known, curvature_known, request, place, first, past, waits;
+    double seconds[3];
+    double answer[ANSWER];
+} newton_t;
+
+#define GAUSS_NEWTON (FRACTIONS - 1)
+
+/* -- expansions ------------------------------------------------------------------------------------------------------------------ */
+
+/* A control that neither dynamics nor cost read stays where it is. */
+static void newton_hold_unread(const newton_t *o, const phase_t *p, double *R)
+{
+    const long m = o->sweeps.m;
+    for (long i = p->first; i < p->last; i++)
+        for (long a = p->read; a < m; a++) R[(i * m + a) * m + a] = 1.0;
+}
+
+static const phase_t *newton_kind(const newton_t *o, long j, long plain) { return plain ? &o->phases[j].plain : &o->phases[j].exact; }
+
+/* The expansion about the trajectory of e; plain: with the Gauss-Newton Hessian of the cost. */
+static void newton_expand(newton_t *o, newton_point_t *e, long plain)
+{
+    const stages_t *stages = plain ? o->problem->plain : o->problem->exact;
+    const final_t *end = plain ? &o->plain_end : &o->end;
+    const double began = now();
+    const long N = o->N, nx = o->nx, n = o->sweeps.n, m = o->sweeps.m;
+    e->plain = plain;
+    for (long j = 0; j < o->count; j++) {
+        const phase_t *p = newton_kind(o, j, plain);
+        const long k = p->first;
+        const point_t at = {e->xs + k * nx, e->us + k * m, e->xs + (k + 1) * nx};
+        const first_t out = {{e->x_next + k * nx, e->d + k * n, e->costs + k, NULL},
+                             e->A + k * n * n, e->B + k * n * m, e->q + k * n, e->r + k * m, NULL, NULL,
+                             e->Q + k * n * n, e->S + k * m * n, e->R + k * m * m, NULL};
+        p->expand(stages + j, &at, 0, p->last - k, &out, p->room);
+        newton_hold_unread(o, p, e->R);
+    }
+    const end_first_t out = {e->costs + N, NULL, e->q + N * n, NULL, e->Q + N * n * n};
+    end->expand(plain ? o->problem->plain_end : o->problem->end, e->xs + N * nx, &out, end->room);
+    e->cost = 0.0;
+    for (long i = 0; i <= N; i++) e->cost += e->costs[i];
+    o->seconds[DERIVATIVES] += now() - began;
+}
+
+/* The Hessian of the cost about the trajectory of e of the other kind than its own. */
+static void newton_other(newton_t *o, const newton_point_t *e)
+{
+    if (o->other_known) return;
+    const long plain = !e->plain;
+    const stages_t *stages = plain ? o->problem->plain : o->problem->exact;
+    const final_t *end = plain ? &o->plain_end : &o->end;
+    const double began = now();
+    const long N = o->N, nx = o->nx, n = o->sweeps.n, m = o->sweeps.m;
+    for (long j = 0; j < o->count; j++) {
+        const phase_t *p = newton_kind(o, j, plain);
+        const long k = p->first;
+        const point_t at = {e->xs + k * nx, e->us + k * m, e->xs + (k + 1) * nx};
+        const first_t out = {.Q = o->oQ + k * n * n, .S = o->oS + k * m * n, .R = o->oR + k * m * m};
+        p->expand(stages + j, &at, 0, p->last - k, &out, p->room);
+        newton_hold_unread(o, p, o->oR);
+    }
+    const end_first_t out = {.Q = o->oQ + N * n * n};
+    end->expand(plain ? o->problem->plain_end : o->problem->end, e->xs + N * nx, &out, end->room);
+    o->other_known = 1;
+    o->seconds[DERIVATIVES] += now() - began;
+}
+
+/* The Hessian of the Lagrangian at the point where the solve is. */
+static void newton_curvature(newton_t *o)
+{
+    const newton_point_t *e = o->at;
+    if (o->curvature_known) return;
+    if (e->plain) newton_other(o, e);
+    const double *Q = e->plain ? o->oQ : e->Q, *S = e->plain ? o->oS : e->S, *R = e->plain ? o->oR : e->R;
+    const double began = now();
+    const long N = o->N, nx = o->nx, n = o->sweeps.n, m = o->sweeps.m;
+    for (long j = 0; j < o->count; j++) {
+        const newton_phase_t *p = o->phases + j;
+        const long k = p->exact.first, last = p->exact.last;
+        const point_t at = {e->xs + k * nx, e->us + k * m, e->xs + (k + 1) * nx};
+        const curved_t out = {0.0, e->lambda + (k + 1) * n, NULL, NULL, o->cQ + k * n * n, o->cS + k * m * n, o->cR + k * m * m};
+        p->curve(o->problem->curved + j, &at, 0, last - k, &out, p->curve_room);
+    }
+    for (long i = 0; i < N * n * n; i++) o->cQ[i] += Q[i];
+    copy(o->cQ + N * n * n, Q + N * n * n, n * n);
+    for (long i = 0; i < N * m * n; i++) o->cS[i] += S[i];
+    for (long i = 0; i < N * m * m; i++) o->cR[i] += R[i];
+    o->curvature_known = 1;
+    o->seconds[DERIVATIVES] += now() - began;
+}
+
+static lq_problem newton_lq(const newton_point_t *e, long N) { return (lq_problem){e->A, e->B, e->d, e->Q, e->q, e->S, e->R, e->r, N}; }
+
+/* Costates under the gains of the last step, and the errors of a point: NaN where numbers of its expansion are not finite. */
+static void newton_measure(newton_t *o, newton_point_t *e)
+{
+    const double began = now();
+    const long N = o->N, n = o->sweeps.n, m = o->sweeps.m;
+    lq_problem lq = newton_lq(e, N);
+    if (o->bounded) {
+        const double *z = o->barrier.z;
+        for (long i = 0; i < N * m; i++) o->mr[i] = e->r[i] + (z[N * m + i] - z[i]);
+        lq.r = o->mr;
+    }
+    o->sweeps.stationarity(&lq, o->has_policy ? o->last->K : NULL, e->lambda, e->g, o->size);
+    e->gradient = largest(e->g, N * m), e->defect = largest(e->d, N * n), e->theta = l1(e->d, N * n);
+    e->costate = largest(e->lambda, (N + 1) * n);
+    e->scaled = 0.0;
+    for (long i = 0; i < N * m; i++)
+        if (o->size[i % m] > 0.0) e->scaled = larger(e->scaled, fabs(e->g[i]) / o->size[i % m]);
+    /* what is not finite in q, r, A and B is not finite in the costates or the gradient; a Hessian that is not leaves no sweep convex */
+    if (!(fabs(e->cost) < HUGE_VAL) || !all_finite(e->g, N * m) || !all_finite(e->lambda, (N + 1) * n) || !all_finite(e->d, N * n))
+        e->gradient = e->scaled = NAN;
+    o->seconds[BACKWARD] += now() - began;
+}
+
+/* Point of requests.py. */
+static void answer_point(newton_t *o, const newton_point_t *e, int found)
+{
+    double least = HUGE_VAL, greatest = -HUGE_VAL, logs = 0.0;
+    if (o->bounded) barrier_products(&o->barrier, e->us, &least, &greatest), logs = barrier_logs(&o->barrier, e->us);
+    const double answer[] = {e->cost, e->gradient, e->scaled, e->defect, e->theta, e->costate, least, greatest, logs, found};
+    copy(o->answer, answer, sizeof answer / sizeof *answer);
+}
+
+/* -- linear-quadratic problems ------------------------------------------------------------------------------------------------------ */
+
+static void between(double *to, const double *plain, const double *exact, double fraction, long count)
+{
+    for (long i = 0; i < count; i++) to[i] = plain[i] + fraction * (exact[i] - plain[i]);
+}
+
+static void on_diagonal(double *H, double delta, long knots, long n)
+{
+    for (long i = 0; i < knots; i++)
+        for (long a = 0; a < n; a++) H[(i * n + a) * n + a] += delta;
+}
+
+/* The problem with a fraction of the curvature and the damping delta. */
+static lq_problem newton_damped_lq(newton_t *o, double fraction, double delta)
+{
+    const long N = o->N, n = o->sweeps.n, m = o->sweeps.m;
+    lq_problem lq = newton_lq(o->at, N);
+    if (fraction == 1.0) {
+        lq.Q = o->cQ, lq.S = o->cS, lq.R = o->cR;
+    } else if (!o->alike && !o->at->plain) {
+        newton_other(o, o->at);
+        lq.Q = o->oQ, lq.S = o->oS, lq.R = o->oR;
+    }
+    if ((fraction == 0.0 || fraction == 1.0) && delta == 0.0 && !o->bounded) return lq;
+    if (fraction == 0.0 || fraction == 1.0) {
+        copy(o->mQ, lq.Q, (N + 1) * n * n), copy(o->mR, lq.R, N * m * m);
+    } else {
+        between(o->mQ, lq.Q, o->cQ, fraction, (N + 1) * n * n);
+        between(o->mS, lq.S, o->cS, fraction, N * m * n);
+        between(o->mR, lq.R, o->cR, fraction, N * m * m);
+        lq.S = o->mS;
+    }
+    if (delta != 0.0) on_diagonal(o->mQ, delta, N + 1, n), on_diagonal(o->mR, delta, N, m);
+    if (o->bounded) {
+        copy(o->mr, lq.r, N * m);
+        barrier_impose(&o->barrier, o->at->us, m, o->mR, o->mr);
+        lq.r = o->mr;
+    }
+    lq.Q = o->mQ, lq.R = o->mR;
+    return lq;
+}
+
+/* The number of the first of the fractions first .. last that leaves a convex problem, with its policy in `to`; last where none does. */
+static long newton_convex(newton_t *o, long first, long last, double delta, const newton_step_t *to, lq_problem *lq)
+{
+    const lq_policy policy = {to->K, to->k, o->Vx, o->Vxx};
+    const long values = (o->N + 1) * o->sweeps.n * o->sweeps.n;
+    if (first < GAUSS_NEWTON) newton_curvature(o);
+    for (long i = first; i < last; i++) {
+        *lq = newton_damped_lq(o, fractions[i], delta);
+        const double began = now();
+        const int convex = o->sweeps.riccati(lq, NULL, 0.0, 0.0, NULL, &policy) < 0 && all_finite(o->Vxx, values);
+        o->seconds[BACKWARD] += now() - began;
+        if (convex) return i;
+    }
+    return last;
+}
+
+/* -- rollouts ------------------------------------------------------------------------------------------------------------------------- */
+
+/* Trajectories for `count` step lengths from `alphas` on; nodes: knots at which the motion starts from the linear step. */
+static void newton_roll(newton_t *o, const newton_step_t *step, const double *alphas, long count, const signed char *nodes)
+{
+    const double began = now();
+    const long N = o->N, nx = o->nx;
+    const trials_t r = {N, 0, o->at->xs, o->at->us, step->dx, step->du, step->K, o->at->d, o->problem->lower, o->problem->upper,
+                        alphas, nodes, o->X, o->U, o->D};
+    memset(o->cost, 0, sizeof(double) * count);
+    for (long j = 0; j < o->count; j++) {
+        const phase_t *p = &o->phases[j].plain;
+        long tasks = 0, begin = p->first;
+        for (long knot = p->first + 1; knot <= p->last; knot++) {
+            if (knot < p->last && !nodes[knot]) continue;
+            for (long i = 0; i < count; i++, tasks++) o->start[tasks] = begin, o->stop_at[tasks] = knot, o->trial[tasks] = i;
+            begin = knot;
+        }
+        const parts_t parts = {p->first, o->start, o->stop_at, o->trial, o->part_cost};
+        p->roll(o->problem->plain + j, &r, &parts, 0, tasks, p->room);
+        for (long i = 0; i < tasks; i++) o->cost[o->trial[i]] += o->part_cost[i];
+    }
+    o->plain_end.values(o->problem->plain_end, o->X + N * nx, (N + 1) * nx, count, o->part_cost, NULL, o->plain_end.room);
+    for (long i = 0; i < count; i++) o->cost[i] += o->part_cost[i];
+    o->seconds[ROLLOUT] += now() - began;
+}
+
+/* Roll out the controls us (N, m) from x0 by the gains K, without a step: the motion stands in the first row of what is tried. */
+static void newton_roll_out(newton_t *o, const double *us, const double *K)
+{
+    static const double still[1] = {0.0};
+    const long N = o->N, n = o->sweeps.n, m = o->sweeps.m;
+    const newton_step_t step = {(double *)K, NULL, o->tried[1]->dx, o->tried[1]->du};
+    double *own = o->at->us;
+    memset(step.dx, 0, sizeof(double) * (N + 1) * n), memset(step.du, 0, sizeof(double) * N * m);
+    o->at->us = (double *)us;
+    newton_roll(o, &step, still, 1, o->none);
+    o->at->us = own;
+}
+
+/* Trial of requests.py, from row i of what was tried. */
+static void answer_trial(newton_t *o, long i, double *to)
+{
+    const long x = (o->N + 1) * o->nx, u = o->N * o->sweeps.m, d = o->N * o->sweeps.n;
+    const int finite = all_finite(o->X + i * x, x);
+    to[0] = o->cost[i], to[1] = o->bounded ? barrier_logs(&o->barrier, o->U + i * u) : 0.0;
+    to[2] = finite ? l1(o->D + i * d, d) : HUGE_VAL;
+}
+
+/* -- requests ------------------------------------------------------------------------------------------------------------------------- */
+
+/* Let the next point be where the solve is. */
+EXPORT void newton_turn(newton_t *o)
+{
+    newton_point_t *left = o->at;
+    o->at = o->fresh, o->fresh = left, o->other_known = o->curvature_known = 0;
+}
+
+/* Take a problem and its guess, with controls in the interior of their bounds. */
+static void newton_take(newton_t *o, const newton_problem_t *problem)
+{
+    const long N = o->N, m = o->sweeps.m;
+    newton_point_t *at = o->points;
+    o->problem = problem, o->at = at, o->fresh = at + 1, o->ahead_of = NULL;
+    o->tried[0] = o->steps, o->tried[1] = o->steps + 1, o->last = o->steps + 2;
+    o->barrier = (barrier_t){problem->lower, problem->upper, o->z, 0.0, N * m};
+    o->bounded = problem->lower != NULL, o->has_policy = o->other_known = o->curvature_known = 0;
+    o->last->fraction = NONE;
+    memset(o->seconds, 0, sizeof o->seconds);
+    copy(at->xs, problem->xs, (N + 1) * o->nx), copy(at->xs, problem->x0, o->nx), copy(at->us, problem->us, N * m);
+    if (o->bounded) barrier_interior(&o->barrier, at->us);
+    at->cost = at->gradient = at->scaled = at->defect = at->theta = at->costate = NAN;
+}
+
+/* Start: the expansion about the guess. */
+EXPORT void newton_start(newton_t *o, const newton_problem_t *problem)
+{
+    newton_take(o, problem);
+    newton_expand(o, o->at, 0);
+    o->answer[0] = o->at->cost;
+}
+
+/* FirstGains: of the Gauss-Newton problem with the damping delta, none where that is negative. */
+EXPORT void newton_first_gains(newton_t *o, double delta, double mu)
+{
+    const long N = o->N, n = o->sweeps.n, m = o->sweeps.m;
+    const lq_policy policy = {o->last->K, o->last->k, o->Vx, o->Vxx};
+    o->barrier.mu = mu;
+    if (o->bounded && delta == 0.0) barrier_multipliers(&o->barrier, o->at->us);
+    if (delta >= 0.0) {
+        const lq_problem lq = newton_damped_lq(o, 0.0, delta);
+        const double began = now();
+        o->has_policy = o->sweeps.riccati(&lq, NULL, 0.0, 0.0, NULL, &policy) < 0 && all_finite(policy.K, N * m * n);
+        o->seconds[BACKWARD] += now() - began;
+    }
+    if (!o->has_policy) memset(policy.K, 0, sizeof(double) * N * m * n), memset(policy.k, 0, sizeof(double) * N * m);
+    newton_measure(o, o->at);
+    answer_point(o, o->at, (int)o->has_policy);
+}
+
+/* Whether all numbers of the expansion are finite. */
+EXPORT void newton_is_finite(newton_t *o)
+{
+    const lq_problem lq = newton_lq(o->at, o->N);
+    o->answer[0] = fabs(o->at->cost) < HUGE_VAL && o->sweeps.finite(&lq);
+}
+
+/* Let the trajectory of row `row` of what was tried along the step in `place` (the kept one where row is negative) be the next point, and that step
+   the last one. */
+static void newton_move(newton_t *o, long place, long row, double mu)
+{
+    const long x = (o->N + 1) * o->nx, u = o->N * o->sweeps.m;
+    newton_step_t *step = o->tried[place];
+    copy(o->fresh->xs, row < 0 ? step->xs : o->X + row * x, x);
+    copy(o->fresh->us, row < 0 ? step->us : o->U + row * u, u);
+    o->barrier.mu = mu;
+    if (o->bounded) barrier_stepped(&o->barrier, o->at->us, step->du, o->fresh->us, o->move);
+    o->tried[place] = o->last, o->last = step, o->has_policy = 1;
+}
+
+/* Expand; asked: fractions of the curvature that the next step will ask for, as bits. */
+EXPORT void newton_accept(newton_t *o, long place, long row, long asked, double mu)
+{
+    newton_move(o, place, row, mu);
+    newton_expand(o, o->fresh, !o->alike && asked == 1L << GAUSS_NEWTON);
+    newton_measure(o, o->fresh);
+    newton_turn(o);
+    answer_point(o, o->at, 1);
+}
+
+/* What is known of a step and of the full step along it. */
+static void answer_step(newton_t *o, const newton_step_t *to)
+{
+    const double length = fmax(largest(to->dx, (o->N + 1) * o->sweeps.n), largest(to->du, o->N * o->sweeps.m));
+    const double answer[] = {(double)to->fraction, to->slope, to->longest, length};
+    copy(o->answer, answer, 4);
+    answer_trial(o, 0, o->answer + 4);
+}
+
+/* Step: by the first of the fractions first .. last of the curvature that leaves a convex problem, and its full length rolled out. */
+EXPORT void newton_solve_step(newton_t *o, long place, long first, long last, double delta, double mu)
+{
+    newton_step_t *to = o->tried[place];
+    lq_problem lq;
+    double change[2];
+    o->barrier.mu = mu;
+    const long fraction = newton_convex(o, first, last, delta, to, &lq);
+    o->answer[0] = -1.0;
+    if (fraction == last) return;
+    const lq_policy policy = {to->K, to->k, NULL, NULL};
+    const double began = now();
+    memset(to->dx, 0, sizeof(double) * o->sweeps.n);
+    o->sweeps.rollout(&lq, NULL, &policy, to->dx, to->du, change);
+    to->slope = change[0], to->fraction = fraction;
+    to->longest = o->bounded ? barrier_longest(&o->barrier, o->at->us, to->du) : 1.0;
+    o->seconds[BACKWARD] += now() - began;
+    newton_roll(o, to, &to->longest, 1, o->every);
+    answer_step(o, to);
+}
+
+/* Roll: up to `count` of the step lengths longest / 2^i from i = first on; how many there were. */
+EXPORT long newton_try(newton_t *o, long place, long first, long count)
+{
+    const newton_step_t *step = o->tried[place];
+    if (count > o->trials) count = o->trials;
+    for (long i = 0; i < count; i++) o->own_alphas[i] = step->longest * o->alphas[first + i];
+    newton_roll(o, step, o->own_alphas, count, o->every);
+    for (long i = 0; i < count; i++) answer_trial(o, i, o->answer + 3 * i);
+    return count;
+}
+
+/* Keep the trajectory of a row of what was tried with the step in `place`. */
+EXPORT void newton_keep(newton_t *o, long place, long row)
+{
+    const long x = (o->N + 1) * o->nx, u = o->N * o->sweeps.m;
+    copy(o->tried[place]->xs, o->X + row * x, x), copy(o->tried[place]->us, o->U + row * u, u);
+}
+
+/* Roll the controls out from x0 by the gains of the last step, into the interior of the bounds; 0 where that is not finite. */
+static int newton_closed_motion(newton_t *o, double mu)
+{
+    const long N = o->N, m = o->sweeps.m;
+    if (!o->has_policy) memset(o->last->K, 0, sizeof(double) * N * m * o->sweeps.n);
+    newton_roll_out(o, o->at->us, o->last->K);
+    if (!(fabs(o->cost[0]) < HUGE_VAL) || !all_finite(o->X, (N + 1) * o->nx)) return 0;
+    copy(o->fresh->xs, o->X, (N + 1) * o->nx), copy(o->fresh->us, o->U, N * m);
+    o->barrier.mu = mu;
+    if (o->bounded) barrier_interior(&o->barrier, o->fresh->us), copy(o->move, o->z, 2 * N * m), barrier_multipliers(&o->barrier, o->fresh->us);
+    return 1;
+}
+
+/* Go to that motion, if its errors are finite. */
+static void answer_restored(newton_t *o)
+{
+    const int finite = o->fresh->gradient == o->fresh->gradient;
+    if (finite) newton_turn(o);
+    else if (o->bounded) copy(o->z, o->move, 2 * o->N * o->sweeps.m);
+    answer_point(o, o->at, finite);
+}
+
+/* Restore: go on from the motion without gaps; nothing changes where its expansion is not finite. */
+EXPORT void newton_restore(newton_t *o, long asked, double mu)
+{
+    if (!newton_closed_motion(o, mu)) {
+        answer_point(o, o->at, 0);
+        return;
+    }
+    newton_expand(o, o->fresh, !o->alike && asked == 1L << GAUSS_NEWTON);
+    newton_measure(o, o->fresh);
+    answer_restored(o);
+}
+
+/* Controls on the bounds that hold them, and the motion under these, as the next point. */
+static void newton_snapped(newton_t *o)
+{
+    const long N = o->N, n = o->sweeps.n, m = o->sweeps.m;
+    double *us = o->fresh->us;
+    if (!o->has_policy) memset(o->last->K, 0, sizeof(double) * N * m * n);
+    copy(us, o->at->us, N * m);
+    for (long i = 0; i < N * m; i++) {
+        const int side = barrier_holds(&o->barrier, o->at->us, i);
+        if (side) us[i] = side == 1 ? o->problem->lower[i] : o->problem->upper[i], memset(o->last->K + i * n, 0, sizeof(double) * n);
+    }
+    newton_roll_out(o, us, o->last->K);
+    copy(o->fresh->xs, o->X, (N + 1) * o->nx), copy(us, o->U, N * m);
+}
+
+/* OnBounds: the errors of that motion, which becomes the next point. */
+EXPORT void newton_on_bounds(newton_t *o)
+{
+    newton_snapped(o);
+    newton_expand(o, o->fresh, 0);
+    newton_measure(o, o->fresh);
+    answer_point(o, o->fresh, 1);
+}
+
+static void newton_put_gains(const newton_t *o, const newton_step_t *from)
+{
+    const long N = o->N, n = o->sweeps.n, m = o->sweeps.m;
+    const newton_problem_t *p = o->problem;
+    if (!from || !p->to_K) return;
+    copy(p->to_K, from->K, N * m * n), copy(p->to_k, from->k, N * m);
+    for (long i = 0; o->bounded && i < N * m; i++)
+        if (barrier_holds(&o->barrier, o->at->us, i)) memset(p->to_K + i * n, 0, sizeof(double) * n), p->to_k[i] = 0.0;
+}
+
+/* Gains about the point where the solve is, else those of the last step, to where the problem wants them. */
+EXPORT void newton_gains(newton_t *o)
+{
+    lq_problem lq;
+    const int convex = newton_convex(o, o->widest, FRACTIONS, 0.0, o->tried[1], &lq) < FRACTIONS;
+    newton_put_gains(o, convex ? o->tried[1] : o->has_policy ? o->last : NULL);
+}
+
+/* The trajectory where the solve is, to where the problem wants it. */
+EXPORT void newton_put(const newton_t *o)
+{
+    copy(o->problem->to_xs, o->at->xs, (o->N + 1) * o->nx);
+    copy(o->problem->to_us, o->at->us, o->N * o->sweeps.m);
+}
+
+/* Let the slot `to` be where `from` is, with the gains of the last step and the multipliers, but without an expansion. */
+static void newton_hand_over(const newton_t *from, newton_t *to)
+{
+    const long N = to->N, m = to->sweeps.m;
+    newton_point_t *at = to->at;
+    copy(at->xs, from->at->xs, (N + 1) * to->nx), copy(at->us, from->at->us, N * m);
+    at->cost = from->at->cost, at->gradient = from->at->gradient, at->scaled = from->at->scaled, at->defect = from->at->defect;
+    at->theta = from->at->theta, at->costate = from->at->costate;
+    copy(to->last->K, from->last->K, N * m * to->sweeps.n), copy(to->last->k, from->last->k, N * m);
+    if (from->bounded) copy(to->z, from->z, 2 * N * m), to->barrier.mu = from->barrier.mu;
+    to->last->fraction = from->last->fraction, to->has_policy = from->has_policy, to->ahead_of = NULL, to->other_known = to->curvature_known = 0;
+}
+
+/* The sizes of newton_t, newton_phase_t and newton_problem_t. */
+EXPORT long newton_size(int of)
+{
+    const long sizes[] = {sizeof(newton_t), sizeof(newton_phase_t), sizeof(newton_problem_t)};
+    return sizes[of];
+}

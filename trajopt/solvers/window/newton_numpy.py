@@ -1,0 +1,334 @@
+"""The answers to Newton's method by NumPy: for backends and functions that are not compiled, and as the reference of the
+kernels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dynamics_backends.protocol import Array
+from trajopt.guesses.guesses import Guess
+from trajopt.lq.lq import LQProblem, LQStep, Policy, Stationarity
+from trajopt.lq.lq_solver import LQSolver
+from trajopt.problem.ocp import OCP
+from trajopt.results.records import Journal
+from trajopt.solvers.methods.newton import FRACTIONS, Size
+from trajopt.solvers.shooting.ddp_model import mixed, with_curvature
+from trajopt.solvers.shooting.optimality import scaled
+from trajopt.solvers.window.barrier import Barrier, interior
+from trajopt.solvers.window.requests import (
+    KEPT,
+    Accept,
+    Direction,
+    FirstGains,
+    Gains,
+    IsFinite,
+    Keep,
+    OnBounds,
+    Point,
+    Request,
+    Restore,
+    Roll,
+    Solved,
+    Start,
+    Step,
+    Trial,
+    Turn,
+)
+from trajopt.stage.evaluation import Candidates, Direction as Along, Evaluator, Expansion, Shooting
+
+GAUSS_NEWTON = len(FRACTIONS) - 1
+
+
+class _At(NamedTuple):
+    """A trajectory with its expansion (with the exact Hessian of the cost, where that counts), costates and gradient."""
+
+    xs: Array
+    us: Array
+    expansion: Expansion
+    optimality: Stationarity
+
+
+class _Step(NamedTuple):
+    """A policy, its linear step and its longest length; the trajectory that was kept with it."""
+
+    policy: Policy
+    linear: LQStep
+    longest: float
+    kept: tuple[Array, Array] | None = None
+
+
+class NewtonNumpy:
+    """The slot of one problem. evaluator: of the Gauss-Newton Hessian of the cost; exact: of the one that the curvature is
+    added to, None for Gauss-Newton alone. journal: times what is done.
+    """
+
+    def __init__(
+        self, ocp: OCP, evaluator: Evaluator, exact: Evaluator | None, lq_solver: LQSolver, journal: Journal
+    ) -> None:
+        self.ocp, self.lq_solver, self.journal = ocp, lq_solver, journal
+        self._evaluator, self._exact = evaluator, exact
+        self._shooting = Shooting.every("all", ocp.horizon, "linear")
+        self._barrier: Barrier | None = None
+        self._policy: Policy | None = None
+        self._steps: list[_Step | None] = [None, None]
+        self._answers: dict[type, Callable[[Any], Any]] = {
+            Start: self._start,
+            FirstGains: self._first_gains,
+            IsFinite: lambda _: bool(np.isfinite(self._at.expansion.cost)) and self._is_finite(self._at.expansion.lq),
+            Step: self._step,
+            Roll: self._roll,
+            Keep: self._keep,
+            Accept: self._accept,
+            Restore: self._restore,
+            OnBounds: self._on_bounds,
+            Turn: lambda _: self._turn(),
+            Gains: lambda _: self._gains(),
+        }
+
+    def take(self, ocp: OCP, guess: Guess) -> Size:
+        """Take a guess of the problem."""
+        self._guess = Guess(np.array(guess.xs, dtype=float), np.array(guess.us, dtype=float))
+        N, m, n = *guess.us.shape, self.ocp.manifold.ndx
+        self.K, self.k = np.zeros((N, m, n)), np.zeros((N, m))
+        return Size(GAUSS_NEWTON if self._exact is None else 0, N * m, self.ocp.control_bounds is not None)
+
+    def answer(self, request: Request) -> Any:
+        """The answer to a request (:mod:`trajopt.solvers.window.requests`)."""
+        return self._answers[type(request)](request)
+
+    @property
+    def trajectory(self) -> tuple[Array, Array]:
+        """xs and us of the point."""
+        return self._at.xs, self._at.us
+
+    @property
+    def cost(self) -> float:
+        """The cost at the point."""
+        return float(self._at.expansion.cost)
+
+    def solution(self) -> Solved:
+        """The trajectory at the point, with the gains that were asked for."""
+        return Solved(*self.trajectory, self.K, self.k)
+
+    def note_times(self, journal: Journal) -> None:
+        """The journal has timed what was done."""
+
+    def close(self) -> None:
+        """Nothing is to be given back."""
+
+    # -- points -------------------------------------------------------------------------------------------------------------
+    @property
+    def _alike(self) -> bool:
+        """Whether one Hessian of the cost serves."""
+        return self._exact is None or self._exact is self._evaluator
+
+    def _expanded(self, xs: Array, us: Array) -> Expansion:
+        with self.journal.timed("derivatives"):
+            return (self._exact or self._evaluator).expand(xs, us)
+
+    def _is_finite(self, lq: LQProblem) -> bool:
+        return self.lq_solver.is_finite(lq)
+
+    def _measured(self, xs: Array, us: Array, expansion: Expansion) -> _At:
+        """The point with costates under the last gains."""
+        lq = expansion.lq
+        if self._barrier is not None:
+            lq = lq._replace(r=lq.r + self._barrier.force())
+        with self.journal.timed("backward"):
+            K = None if self._policy is None else self._policy.K
+            return _At(xs, us, expansion, self.lq_solver.stationarity(lq, K))
+
+    def _go(self, at: _At) -> None:
+        self._at, self._curvature, self._convex_part = at, None, None
+
+    def _point(self, at: _At, *, found: bool = True) -> Point:
+        optimality, d = at.optimality, at.expansion.lq.d
+        gradient = float(np.abs(optimality.gradient).max(initial=0.0))
+        relative = float(np.abs(scaled(optimality, optimality.gradient)).max(initial=0.0))
+        costate = float(np.abs(optimality.costates).max())
+        if not np.isfinite([at.expansion.cost, gradient, costate, np.abs(d).sum()]).all():
+            gradient = relative = np.nan
+        products, logs = (np.inf, -np.inf), 0.0
+        if self._barrier is not None:
+            products, logs = self._barrier.products(at.us), float(self._barrier.logs(at.us))
+        gaps = float(np.abs(d).max(initial=0.0)), float(np.abs(d).sum())
+        return Point(float(at.expansion.cost), gradient, relative, *gaps, costate, *products, logs, float(found))
+
+    def _start(self, _: Start) -> float:
+        xs, us = self._guess
+        xs[0] = self.ocp.x0
+        if self.ocp.control_bounds is not None:
+            us = interior(us, self.ocp.control_bounds)
+        zero = Stationarity(np.zeros_like(xs[:, :0]), np.zeros_like(us), np.zeros(us.shape[1]))
+        self._go(_At(xs, us, self._expanded(xs, us), zero))
+        return float(self._at.expansion.cost)
+
+    def _first_gains(self, r: FirstGains) -> Point:
+        at, bounds = self._at, self.ocp.control_bounds
+        if bounds is not None and r.delta == 0.0:
+            self._barrier = Barrier.of(bounds, at.us, r.mu)
+        if r.delta is not None:
+            with self.journal.timed("backward"):
+                policy = self.lq_solver.solve_riccati(self._damped(self._gauss_newton(), r.delta))
+            self._policy = policy if policy.failed_at is None and np.isfinite(policy.K).all() else None
+        self._at = self._measured(at.xs, at.us, at.expansion)
+        return self._point(self._at, found=self._policy is not None)
+
+    # -- LQ problems --------------------------------------------------------------------------------------------------------
+    def _gauss_newton(self) -> LQProblem:
+        """The expansion with the Gauss-Newton Hessian of the cost."""
+        if self._alike:
+            return self._at.expansion.lq
+        if self._convex_part is None:
+            with self.journal.timed("derivatives"):
+                self._convex_part = self._evaluator.expand(self._at.xs, self._at.us).lq
+        return self._convex_part
+
+    def _exact_lq(self) -> LQProblem:
+        """The expansion with the exact Hessian of the Lagrangian."""
+        assert self._exact is not None
+        if self._curvature is None:
+            at = self._at
+            with self.journal.timed("derivatives"):
+                curvature = self._exact.curvature(at.xs, at.us, at.optimality.costates[1:])
+                self._curvature = with_curvature(at.expansion.lq, curvature)
+        return self._curvature
+
+    def _with_fraction(self, number: int) -> LQProblem:
+        fraction = FRACTIONS[number]
+        if fraction == 0.0:
+            return self._gauss_newton()
+        return self._exact_lq() if fraction == 1.0 else mixed(self._gauss_newton(), self._exact_lq(), fraction)
+
+    def _damped(self, lq: LQProblem, delta: float) -> LQProblem:
+        """With delta I in the states and the controls, and the barrier."""
+        if delta != 0.0:
+            lq = lq._replace(Q=lq.Q + delta * np.eye(lq.Q.shape[1]), R=lq.R + delta * np.eye(lq.R.shape[1]))
+        return lq if self._barrier is None else self._barrier.imposed(lq, self._at.us)
+
+    def _convex(self, first: int, past: int, delta: float) -> tuple[int, LQProblem, Policy] | None:
+        """The number of the first fraction that leaves a convex problem, that problem and its policy."""
+        for number in range(first, past):
+            lq = self._with_fraction(number)
+            with self.journal.timed("backward"):
+                lq = self._damped(lq, delta)
+                policy = self.lq_solver.solve_riccati(lq)
+            if policy.failed_at is None and np.isfinite(policy.Vxx).all():
+                return number, lq, policy
+        return None
+
+    # -- steps --------------------------------------------------------------------------------------------------------------
+    def _step(self, r: Step) -> Direction | None:
+        self._set_mu(r.mu)
+        convex = self._convex(r.first, r.past, r.delta)
+        if convex is None:
+            return None
+        number, lq, policy = convex
+        with self.journal.timed("backward"):
+            linear, (slope, _) = self.lq_solver.forward(lq, policy)
+        longest = 1.0 if self._barrier is None else self._barrier.longest(self._at.us, linear.du)
+        self._steps[r.place] = _Step(policy, linear, longest)
+        size = max(float(np.abs(part).max(initial=0.0)) for part in linear)
+        (trial,) = self._tried(self._steps[r.place], np.array([longest]))
+        return Direction(number, float(slope), longest, size, trial)
+
+    def _set_mu(self, mu: float) -> None:
+        if self._barrier is not None:
+            self._barrier.mu = mu
+
+    def _roll(self, r: Roll) -> list[Trial]:
+        step = self._steps[r.place]
+        assert step is not None
+        return self._tried(step, step.longest * 0.5 ** np.arange(r.first, r.first + r.count))
+
+    def _tried(self, step: _Step | None, alphas: Array) -> list[Trial]:
+        assert step is not None
+        at, d = self._at, self._at.expansion.lq.d
+        with self.journal.timed("rollout"):
+            along = Along(*step.linear, step.policy.K, d)
+            self._trials: Candidates = self._evaluator.rollout(at.xs, at.us, along, alphas, self._shooting)
+        return [self._trial(i) for i in range(len(alphas))]
+
+    def _trial(self, i: int) -> Trial:
+        tried = self._trials
+        logs = 0.0 if self._barrier is None else float(self._barrier.logs(tried.us[i]))
+        theta = float(np.abs(tried.defects[i]).sum()) if np.isfinite(tried.xs[i]).all() else np.inf
+        return Trial(float(tried.cost[i]), logs, theta)
+
+    def _row(self, place: int, row: int) -> tuple[Array, Array]:
+        step = self._steps[place]
+        if row == KEPT:
+            assert step is not None and step.kept is not None
+            return step.kept
+        return self._trials.xs[row], self._trials.us[row]
+
+    def _keep(self, r: Keep) -> None:
+        step = self._steps[r.place]
+        assert step is not None
+        self._steps[r.place] = step._replace(kept=self._row(*r))
+
+    def _accept(self, r: Accept) -> Point:
+        self._set_mu(r.mu)
+        step, (xs, us) = self._steps[r.place], self._row(r.place, r.row)
+        assert step is not None
+        expansion = self._expanded(xs, us)
+        if self._barrier is not None:
+            self._barrier.z = self._barrier.stepped(self._at.us, step.linear.du, us)
+        self._policy = step.policy
+        self._go(self._measured(xs, us, expansion))
+        return self._point(self._at)
+
+    # -- motions without gaps ---------------------------------------------------------------------------------------------------
+    def _closed(self, us: Array, K: Array) -> Candidates:
+        """The rollout of controls from x0 by gains K."""
+        lq = self._at.expansion.lq
+        still = Along(np.zeros_like(lq.q), np.zeros_like(us), K, lq.d)
+        with self.journal.timed("rollout"):
+            return self._evaluator.rollout(self._at.xs, us, still, np.zeros(1), Shooting((), "linear"))
+
+    def _last_gains(self) -> Array:
+        return np.zeros_like(self.K) if self._policy is None else self._policy.K
+
+    def _restore(self, r: Restore) -> Point:
+        self._set_mu(r.mu)
+        tried = self._closed(self._at.us, self._last_gains())
+        if not (np.isfinite(tried.cost[0]) and np.isfinite(tried.xs[0]).all()):
+            return self._point(self._at, found=False)
+        us, before = tried.us[0], None if self._barrier is None else self._barrier.z
+        if self._barrier is not None:
+            us = interior(us, (self._barrier.lower, self._barrier.upper))
+            self._barrier.z = self._barrier.mu / self._barrier.slacks(us)
+        new = self._measured(tried.xs[0], us, self._expanded(tried.xs[0], us))
+        found = self._point(new)
+        if np.isfinite(found.gradient):
+            self._go(new)
+            return found
+        if self._barrier is not None and before is not None:
+            self._barrier.z = before
+        return self._point(self._at, found=False)
+
+    def _on_bounds(self, _: OnBounds) -> Point:
+        assert self._barrier is not None
+        us, held = self._barrier.snapped(self._at.us)
+        K = np.where(held[:, :, None], 0.0, self._last_gains())
+        self._policy = None if self._policy is None else self._policy._replace(K=K)
+        tried = self._closed(us, K)
+        self._next = self._measured(tried.xs[0], tried.us[0], self._expanded(tried.xs[0], tried.us[0]))
+        return self._point(self._next)
+
+    def _turn(self) -> None:
+        self._go(self._next)
+
+    def _gains(self) -> None:
+        convex = self._convex(0 if self._exact is not None else GAUSS_NEWTON, len(FRACTIONS), 0.0)
+        policy = self._policy if convex is None else convex[2]
+        if policy is None:
+            return
+        self.K, self.k = policy.K, policy.k
+        if self._barrier is not None:
+            held = self._barrier.snapped(self._at.us)[1]
+            self.K, self.k = np.where(held[:, :, None], 0.0, self.K), np.where(held, 0.0, self.k)

@@ -1,0 +1,446 @@
+"""The slot of a problem in Newton's method: its memory, and the answers of kernels/newton_slot.h to the method's requests.
+
+It serves problems whose phases are all compiled, with the second derivatives of their time steps where they are asked for. The C
+knows no sizes, so one library serves all problems.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from importlib.resources import files
+from struct import Struct
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dynamics_backends.compiled.interface.libraries import address, aligned, bound, is_there, load, struct_of
+from dynamics_backends.protocol import Array
+from trajopt.guesses.guesses import Guess
+from trajopt.lq.compiled_lq import CompiledLQ
+from trajopt.problem.ocp import OCP
+from trajopt.results.records import Journal
+from trajopt.solvers import barrier_rules
+from trajopt.solvers.methods.newton import FRACTIONS, Size
+from trajopt.solvers.shooting.compiled import compiled_iteration
+from trajopt.solvers.shooting.compiled.compiled_iteration import code_of
+from trajopt.solvers.shooting.compiled.iteration_memory import shelf
+from trajopt.solvers.window import barrier
+from trajopt.solvers.window.requests import (
+    Accept,
+    Direction,
+    FirstGains,
+    Gains,
+    IsFinite,
+    Keep,
+    OnBounds,
+    Point,
+    Request,
+    Restore,
+    Roll,
+    Solved,
+    Start,
+    Step,
+    Trial,
+    Turn,
+)
+from trajopt.stage.compiled.compiled_end import CompiledEnd
+from trajopt.stage.compiled.compiled_stages import CompiledStages
+from trajopt.stage.compiled.library import StagesData
+from trajopt.stage.evaluation import Evaluator, StageEvaluator
+from trajopt.stage.kept import Kept
+
+TRIALS, BLOCKS = 8, 4
+"""Step lengths that are tried together behind the full one: at most so many, and as few as fill so many blocks of lanes."""
+ANSWER = 32
+"""Numbers of an answer at most."""
+_LINE = 8
+"""Doubles in a line of the cache, where arrays begin."""
+_new = tuple.__new__  # of named tuples, in a fifth of the time
+_NAME = "newton"
+"""Under which memory is kept."""
+_CONSTANTS = {
+    "ANSWER": ANSWER,
+    "FRACTIONS": len(FRACTIONS),
+    **{name: getattr(barrier_rules, name) for name in ("KAPPA_SIGMA", "TAU", "PUSH")},
+    "HELD": barrier.HELD,
+}
+_POINT = "xs us x_next costs A B d Q q S R r lambda g cost:d gradient:d scaled:d defect:d theta:d costate:d plain:l"
+_STEP = "K k dx du xs us slope:d longest:d fraction:l"
+_PHASE = "first:l last:l read:l expand roll stages room"
+
+
+def _prefixed(prefix: str, fields: str) -> str:
+    return " ".join(f"{prefix}_{field}" for field in fields.split())
+
+
+def _numbered(prefix: str, count: int, fields: str) -> str:
+    return " ".join(_prefixed(f"{prefix}_{i}", fields) for i in range(count))
+
+
+PhaseData = struct_of("newton_phase_t", f"{_prefixed('exact', _PHASE)} {_prefixed('plain', _PHASE)} curve curve_room")
+ProblemData = struct_of(
+    "newton_problem_t", "exact plain curved end plain_end x0 xs us lower upper to_xs to_us to_K to_k"
+)
+SlotData = struct_of(
+    "newton_t",
+    " ".join(
+        (
+            "phases end_expand end_values end_end end_room plain_expand plain_values plain_end plain_room",
+            "n:l m:l riccati adjoint stationarity finite rollout N:l nx:l count:l alike:l widest:l trials:l lengths:l",
+            _numbered("point", 2, _POINT),
+            _numbered("step", 3, _STEP),
+            "Vx Vxx cQ cS cR oQ oS oR mQ mS mR mr z move bend push pull own_alphas size X U D cost part_cost",
+            "start stop_at trial alphas every none",
+            _prefixed("ahead", "delta:d asked:l under bend pull push K_0 K_1 K_2 k_0 k_1 k_2 dx du"),
+            _prefixed("ahead", "k_by_0 k_by_1 k_by_2 dx_by du_by finite:l convex:l share:l"),
+            _prefixed("ahead", "cost:d defect:d theta:d costate:d gradient:d scaled:d slope:d slope_1:d slope_2:d of"),
+            "problem at fresh tried_0 tried_1 last lower upper own_z mu:d controls:l",
+            "bounded:l has_policy:l other_known:l curvature_known:l request:l place:l first:l past:l waits:l",
+            *(f"seconds_{i}:d" for i in range(3)),
+            *(f"answer_{i}:d" for i in range(ANSWER)),
+        )
+    ),
+)
+"""newton_t."""
+_POINT_SIZE = SlotData.point_1_xs.offset - SlotData.point_0_xs.offset
+_AT, _ANSWER, _SECONDS = SlotData.at.offset, SlotData.answer_0.offset, SlotData.seconds_0.offset
+_POINT_ANSWER, _STEP_ANSWER = Struct(f"{len(Point._fields)}d"), Struct("7d")
+_SECONDS_OF = Struct("3d")
+_TRIALS_ANSWER = [Struct(f"{3 * count}d") for count in range(TRIALS + 1)]
+
+
+class Sizes(NamedTuple):
+    """What arrays depend on: N, nx, n, m, step lengths at most; whether the slot is one of a window, where expansions are not
+    held; and whether controls may have bounds.
+    """
+
+    N: int
+    nx: int
+    n: int
+    m: int
+    lengths: int
+    windowed: bool = False
+    bounded: bool = True
+
+
+def trials_together(knots: int, lanes: int) -> int:
+    """How many step lengths are tried together, where each has so many knots: more would often be found in vain."""
+    return min(TRIALS, -(-BLOCKS * lanes // max(knots, 1)))
+
+
+@lru_cache(maxsize=64)
+def layout(s: Sizes) -> tuple[dict[str, tuple[int, tuple[int, ...]]], int]:
+    """name -> (where an array begins, its shape), and the length of all together, in doubles."""
+    N, nx, n, m, lengths, windowed, bounded = s
+    trials = 1 if windowed else TRIALS
+    blocks = {"Q": (N + 1, n, n), "S": (N, m, n), "R": (N, m, m)}
+    motion: dict[str, tuple[int, ...]] = {"xs": (N + 1, nx), "us": (N, m)}
+    taken = {"K": (N, m, n), "k": (N, m), "dx": (N + 1, n), "du": (N, m)}
+    point = motion
+    if not windowed:
+        point = motion | blocks | {"x_next": (N, nx), "costs": (N + 1,), "A": (N, n, n), "B": (N, n, m), "d": (N, n)}
+        point |= {"q": (N + 1, n), "r": (N, m), "lambda": (N + 1, n), "g": (N, m)}
+    shapes: dict[str, tuple[int, ...]] = {}
+    for prefix, count, arrays in (("point", 2, point), ("step", 3, taken | motion)):
+        shapes |= {f"{prefix}_{i}_{name}": shape for i in range(count) for name, shape in arrays.items()}
+    if windowed:
+        shapes |= {f"ahead_{name}": taken[name] for name in ("dx", "du")}
+        shapes |= {f"ahead_{name}_{i}": taken[name] for name in ("K", "k") for i in range(len(FRACTIONS))}
+        if bounded:
+            shapes |= {f"ahead_{name}_by": taken[name] for name in ("dx", "du")}
+            shapes |= {f"ahead_k_by_{i}": taken["k"] for i in range(len(FRACTIONS))}
+            shapes |= dict.fromkeys(("bend", "push", "pull"), (N, m))
+    else:
+        shapes |= {f"{of}{name}": shape for of in "com" for name, shape in blocks.items()}
+        shapes |= {"Vx": (N + 1, n), "Vxx": (N + 1, n, n), "mr": (N, m), "size": (m,)}
+    if bounded:
+        shapes |= dict.fromkeys(("z", "move"), (2, N, m))
+    shapes |= dict.fromkeys(("alphas", "own_alphas"), (lengths,)) | dict.fromkeys(("every", "none"), (N // 8 + 1,))
+    shapes |= dict.fromkeys(("part_cost", "start", "stop_at", "trial"), (trials * N + trials,))
+    shapes |= {"X": (trials, N + 1, nx), "U": (trials, N, m), "D": (trials, N, n), "cost": (trials,)}
+    sizes = [-(-math.prod(shape) // _LINE) * _LINE for shape in shapes.values()]
+    starts = [0, *itertools.accumulate(sizes)]
+    return dict(zip(shapes, zip(starts, shapes.values(), strict=False), strict=True)), starts[-1]
+
+
+@lru_cache(maxsize=64)
+def _pointers(s: Sizes) -> tuple[Array, Array]:
+    """Which words of newton_t point to arrays, and how many bytes these are from the first one."""
+    places, _ = layout(s)
+    fields = [getattr(SlotData, name).offset // 8 for name in places]
+    return np.array(fields), np.array([8 * at for at, _ in places.values()])
+
+
+def at_once() -> bool:
+    """Whether the library can be had at once; else it is made aside."""
+    return is_there(source())
+
+
+@lru_cache(maxsize=1)
+def source() -> str:
+    """The C text of the slot."""
+    constants = [f"#define {name} {value!r}" for name, value in _CONSTANTS.items()]
+    fractions = f"static const double fractions[] = {{{', '.join(map(repr, FRACTIONS))}}};"
+    folder = files("trajopt.solvers.window") / "kernels"
+    texts = [(folder / name).read_text() for name in ("barrier.h", "newton_slot.h")]
+    return "\n".join(["#include <float.h>", compiled_iteration.source(), *constants, fractions, *texts])
+
+
+@lru_cache(maxsize=1)
+def library() -> ctypes.CDLL:
+    """The functions of a slot, compiled or from the cache."""
+    found = load(source())
+    size = bound(found, "newton_size", "i", ctypes.c_long)
+    if [size(i) for i in range(3)] != [*map(ctypes.sizeof, (SlotData, PhaseData, ProblemData))]:
+        raise RuntimeError("newton_slot.h and newton_slot.py disagree about their structs")
+    return found
+
+
+def sizes_of(ocp: OCP, lengths: int, *, windowed: bool = False) -> Sizes:
+    """The sizes of a problem of which so many step lengths are tried at most."""
+    manifold = ocp.manifold
+    limited = not windowed or ocp.control_bounds is not None
+    return Sizes(ocp.horizon, manifold.nx, manifold.ndx, ocp.nu, lengths, windowed, limited)
+
+
+def serves(evaluators: Sequence[Evaluator], curved: bool) -> bool:
+    """Whether evaluators are compiled as wholes; curved: with the second derivatives of their time steps."""
+    return all(type(e) is StageEvaluator and _is_compiled(e, curved) for e in evaluators)
+
+
+def _is_compiled(evaluator: StageEvaluator, curved: bool) -> bool:
+    *stages, end = evaluator.stages
+    whole = all(type(s) is CompiledStages and (not curved or s.second_orders[1]) for s in stages)
+    return whole and type(end) is CompiledEnd
+
+
+class NewtonSlot:
+    """newton_t with its memory: what answers the requests for problems of one structure, one after the other.
+
+    plain: the evaluator of the Gauss-Newton Hessian of the cost; exact: the one that the curvature is added to, maybe the same,
+    or None. lengths: how many step lengths are tried at most. own_rooms: whether the kernels work in memory of its own, as
+    where another thread calls them. room: the memory of a window where the slot is one of it.
+    """
+
+    def __init__(
+        self,
+        ocp: OCP,
+        plain: StageEvaluator,
+        exact: StageEvaluator | None,
+        lq: CompiledLQ,
+        lengths: int,
+        *,
+        own_rooms: bool = False,
+        room: Array | None = None,
+    ) -> None:
+        self.sizes = sizes = sizes_of(ocp, lengths, windowed=room is not None)
+        N, nx, n, m, *_ = sizes
+        self._places, doubles = layout(sizes)
+        self._memory = shelf.take(doubles)
+        self._evaluators: Any = plain, exact
+        self._own_rooms, self._window_room, self._lq, self._kept = own_rooms, room, lq, list[Any]()
+        self._problem: tuple[Any, ...] = ()
+        self.home: Kept | None = None
+        self.data = d = SlotData()
+        fields, offsets = _pointers(sizes)
+        words: Any = np.frombuffer(d, np.int64)  # type: ignore[call-overload]
+        words[fields] = offsets + address(self._memory)
+        self.view("alphas")[:] = 0.5 ** np.arange(lengths)
+        self.view("every").view(np.int8)[:] = 1
+        self.view("none").view(np.int8)[:] = 0
+        of = exact or plain
+        parts = zip(of.stages, plain.stages, plain.slices, plain.controls_read, strict=False)
+        phases = (PhaseData * len(ocp.phases))(*(self._phase(*part, curved=exact is not None) for part in parts))
+        self._kept.append(phases)
+        for prefix, evaluator in (("end", of), ("plain", plain)):
+            end: Any = evaluator.stages[-1]
+            setattr(d, f"{prefix}_expand", code_of(end.library.end_first))
+            setattr(d, f"{prefix}_values", code_of(end.library.end_values))
+            setattr(d, f"{prefix}_room", self._room(end.library.rooms))
+        d.riccati, d.adjoint, d.stationarity, d.finite, d.rollout = map(code_of, lq.functions)
+        d.n, d.m, d.N, d.nx, d.count, d.phases = n, m, N, nx, len(phases), ctypes.addressof(phases)
+        d.alike, d.widest = of is plain, 0 if exact is not None else len(FRACTIONS) - 1
+        stages: Any = plain.stages[:-1]
+        d.trials = 1 if room is not None else trials_together(N, max(own.library.lanes for own in stages))
+        d.lengths = lengths
+        self.address = ctypes.addressof(d)
+        self._bind()
+
+    @classmethod
+    def of(
+        cls,
+        ocp: OCP,
+        plain: StageEvaluator,
+        exact: StageEvaluator | None,
+        lq: CompiledLQ,
+        lengths: int,
+        kept: Kept | None,
+    ) -> NewtonSlot:
+        """The slot of one problem, with memory that is kept, if it fits."""
+        known: NewtonSlot | None = None if kept is None else kept.prepared.pop(_NAME, None)
+        if known is not None and known.serves(ocp, plain, exact, lq, lengths):
+            known.home = kept
+            return known
+        made = cls(ocp, plain, exact, lq, lengths)
+        made.home = kept if plain.may_follow else None
+        return made
+
+    def serves(
+        self, ocp: OCP, plain: StageEvaluator, exact: StageEvaluator | None, lq: CompiledLQ, lengths: int
+    ) -> bool:
+        """Whether it is made of these evaluators and this LQ solver, with memory for the problem."""
+        own_plain, own_exact = self._evaluators
+        own = own_plain is plain and own_exact is exact and self._lq is lq
+        return own and self.sizes == sizes_of(ocp, lengths)
+
+    def _room(self, rooms: Any) -> int:
+        room = self._window_room
+        if room is None:
+            room = aligned(rooms.doubles) if self._own_rooms else rooms[0]
+        self._kept.append(room)
+        return address(room)
+
+    def _phase(self, exact: Any, plain: Any, knots: slice, read: int, *, curved: bool) -> Any:
+        words: list[Any] = []
+        for stages in (exact, plain):
+            own = stages.library
+            room = self._room(own.rooms)
+            words += [knots.start, knots.stop, read, code_of(own.first), code_of(own.rollout), None, room]
+        if not curved:
+            return PhaseData(*words)
+        return PhaseData(
+            *words, code_of(exact.curved.second), self._room(exact.curved.second_rooms(exact.data.substeps))
+        )
+
+    def close(self) -> None:
+        """Give the memory back, or leave it for the next solve: nothing that came from here may be used any more."""
+        self._problem = ()
+        if self.home is None:
+            shelf.put_back(self._memory)
+        else:
+            self.home.prepared[_NAME], self.home = self, None
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of its memory."""
+        return int(self._memory.nbytes)
+
+    def view(self, name: str) -> Array:
+        """One of the arrays."""
+        at, shape = self._places[name]
+        return self._memory[at : at + int(np.prod(shape))].reshape(shape)
+
+    # -- a problem --------------------------------------------------------------------------------------------------------
+    def take(self, ocp: OCP, guess: Guess) -> Size:
+        """Take the problem that the evaluators have, with a guess."""
+        xs, us = (np.array(rows, dtype=float, order="C") for rows in guess)
+        N, m = us.shape
+        self._solution = own = Solved(xs, us, np.zeros((N, m, ocp.manifold.ndx)), np.zeros((N, m)))
+        plain, exact = self._evaluators
+        *stages, end = plain.stages
+        *of, of_end = (exact or plain).stages
+        curved = [] if exact is None else [s.curved_data for s in of]
+        phases = [(StagesData * len(own))(*own) for own in ([s.data for s in of], [s.data for s in stages], curved)]
+        limits = [np.ascontiguousarray(b, float) for b in ocp.control_bounds or ()]
+        x0, ends = np.ascontiguousarray(ocp.x0, float), (of_end.data, end.data)
+        at = [*map(address, (x0, xs, us)), *(map(address, limits) if limits else (None, None))]
+        to = map(address, own)
+        problem = ProblemData(*map(ctypes.addressof, (*phases, *ends)), *at, *to)
+        self._problem = phases, limits, x0, problem
+        self.problem = ctypes.addressof(problem)
+        return Size(int(self.data.widest), us.size, bool(limits))
+
+    @property
+    def trajectory(self) -> tuple[Array, Array]:
+        """xs and us of the point, as they are now."""
+        number = (self.data.at - self.address - SlotData.point_0_xs.offset) // _POINT_SIZE
+        return self.view(f"point_{number}_xs"), self.view(f"point_{number}_us")
+
+    @property
+    def cost(self) -> float:
+        """The cost at the point."""
+        number = (self.data.at - self.address - SlotData.point_0_xs.offset) // _POINT_SIZE
+        return float(getattr(self.data, f"point_{number}_cost"))
+
+    def put(self) -> None:
+        """Write the trajectory at the point to where the problem wants it."""
+        self._put(self.address)
+
+    def solution(self) -> Solved:
+        """The trajectory at the point, with the gains that were asked for."""
+        self.put()
+        return self._solution
+
+    def note_times(self, journal: Journal) -> None:
+        """Add the seconds in derivatives, sweeps and rollouts since the last call to the record in the making."""
+        journal.spent(*_SECONDS_OF.unpack_from(self.data, _SECONDS))
+        _SECONDS_OF.pack_into(self.data, _SECONDS, 0.0, 0.0, 0.0)
+
+    # -- answers ------------------------------------------------------------------------------------------------------------
+    def _bind(self) -> None:
+        """The functions of the library, with what they take."""
+
+        def function(name: str, arguments: str, returns: type | None = None) -> Callable[..., Any]:
+            return bound(own, f"newton_{name}", arguments, returns)
+
+        own = library()
+        self._start = function("start", "pp")
+        self._first_gains = function("first_gains", "pdd")
+        self._is_finite = function("is_finite", "p")
+        self._solve_step = function("solve_step", "plll dd")
+        self._try = function("try", "plll", ctypes.c_long)
+        self._keep = function("keep", "pll")
+        self._accept = function("accept", "plll d")
+        self._restore = function("restore", "pl d")
+        self._on_bounds, self._turn = function("on_bounds", "p"), function("turn", "p")
+        self._gains, self._put = function("gains", "p"), function("put", "p")
+        self._answers: dict[type, Callable[[Any], Any]] = {
+            Start: lambda _: self._number(self._start, self.problem),
+            FirstGains: lambda r: self._point(self._first_gains, -1.0 if r.delta is None else r.delta, r.mu),
+            IsFinite: lambda _: bool(self._number(self._is_finite)),
+            Step: self._stepped,
+            Roll: self._rolled,
+            Keep: lambda r: self._keep(self.address, *r),
+            Accept: lambda r: self._point(self._accept, *r),
+            Restore: lambda r: self._point(self._restore, *r),
+            OnBounds: lambda _: self._point(self._on_bounds),
+            Turn: lambda _: self._turn(self.address),
+            Gains: lambda _: self._gains(self.address),
+        }
+
+    def answer(self, request: Request) -> Any:
+        """The answer to a request (:mod:`trajopt.solvers.window.requests`)."""
+        return self._answers[type(request)](request)
+
+    def _number(self, function: Callable[..., None], *given: Any) -> float:
+        function(self.address, *given)
+        return float(self.data.answer_0)
+
+    def _point(self, function: Callable[..., None], *given: Any) -> Point:
+        function(self.address, *given)
+        return self.point()
+
+    def _stepped(self, r: Step) -> Direction | None:
+        self._solve_step(self.address, *r)
+        return self.direction()
+
+    def _rolled(self, r: Roll) -> list[Trial]:
+        return self.trials(self._try(self.address, *r))
+
+    def point(self) -> Point:
+        """The last answer, if it was a point."""
+        return _new(Point, _POINT_ANSWER.unpack_from(self.data, _ANSWER))
+
+    def direction(self) -> Direction | None:
+        """The last answer, if it was a step."""
+        fraction, slope, longest, size, *trial = _STEP_ANSWER.unpack_from(self.data, _ANSWER)
+        return None if fraction < 0.0 else _new(Direction, (int(fraction), slope, longest, size, _new(Trial, trial)))
+
+    def trials(self, count: int) -> list[Trial]:
+        """The last answer, if it was so many trials."""
+        numbers = _TRIALS_ANSWER[count].unpack_from(self.data, _ANSWER)
+        return [_new(Trial, numbers[3 * i : 3 * i + 3]) for i in range(count)]

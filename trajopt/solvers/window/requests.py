@@ -1,0 +1,171 @@
+"""What Newton's method asks for, and the answers.
+
+A method yields requests; whoever drives it sends the answer to each.  Arrays (trajectories, expansions, steps) stay with the
+one that answers, in the slot of the problem; requests and answers carry a few numbers.  A slot has:
+
+the point                  where the solve is: trajectory, expansion, costates, errors
+the last step              the policy of the step that led there
+two steps, in places 0, 1  a policy, its linear step (dx, du) and its longest step length, with up to one trajectory kept for each
+trials                     the trajectories of the step lengths tried last, by row
+
+N knots, states of dimension n (tangent), m controls.  ``mu`` is the weight of the barrier of the bounds on the controls, 0
+without bounds.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from dynamics_backends.protocol import Array
+
+KEPT = -1
+"""The row of a trajectory that was kept."""
+
+
+class Start(NamedTuple):
+    """Take the guess, x0 as its first state, controls moved into the interior of their bounds.
+
+    Answer: its cost, NaN or infinite where that is not finite; 0 where the cost is not yet known and nothing depends on it.
+    """
+
+
+class FirstGains(NamedTuple):
+    """Gains of the Gauss-Newton LQ problem about the guess, whose Hessian has ``delta`` I added, None for zero gains; with
+    delta = 0 the multipliers of the bounds become mu / slack.
+
+    Answer: the :class:`Point` with costates under these gains; found: whether the LQ problem was convex.
+    """
+
+    delta: float | None
+    mu: float
+
+
+class IsFinite(NamedTuple):
+    """Whether the cost at the guess and all its derivatives are finite. Answer: bool."""
+
+
+class Step(NamedTuple):
+    """Solve the LQ problem whose Hessian has a fraction of the exact curvature and ``delta`` I added, and roll out its full step.
+
+    place: where the step goes. first, past: the numbers of the fractions that are tried until the LQ problem is convex, from
+    ``first`` to before ``past``. Answer: a :class:`Direction`, or None where no fraction is convex.
+    """
+
+    place: int
+    first: int
+    past: int
+    delta: float
+    mu: float
+
+
+class Roll(NamedTuple):
+    """Roll out the step in a place with the lengths longest / 2^i, i = first, first + 1, ...
+
+    Answer: a :class:`Trial` for each, at least one and at most ``count``; these are rows 0, 1, ...
+    """
+
+    place: int
+    first: int
+    count: int
+
+
+class Keep(NamedTuple):
+    """Keep the trajectory of a row of trials with the step in a place. No answer (None)."""
+
+    place: int
+    row: int
+
+
+class Accept(NamedTuple):
+    """Go to the trajectory of a row of trials along the step in a place (:data:`KEPT`: to the kept one), expand there, and let
+    the multipliers of the bounds take their own step.
+
+    asked: fractions of the curvature that the next step will ask for, as bits. Answer: the new :class:`Point`.
+    """
+
+    place: int
+    row: int
+    asked: int
+    mu: float
+
+
+class Restore(NamedTuple):
+    """Go to the rollout of the controls from x0 under the last gains, without gaps.
+
+    Answer: the new :class:`Point`; found: False where it is not finite, and nothing has changed.
+    """
+
+    asked: int
+    mu: float
+
+
+class OnBounds(NamedTuple):
+    """Roll out the motion with controls on the bounds that multipliers hold them at. Answer: the :class:`Point` there; the
+    solve stays where it is.
+    """
+
+
+class Turn(NamedTuple):
+    """Go to the point of :class:`OnBounds`. No answer (None)."""
+
+
+class Gains(NamedTuple):
+    """Gains about the point, of the first fraction of the curvature that is convex, else those of the last step; zero for
+    controls held by bounds. They are part of the solution. No answer (None).
+    """
+
+
+class Point(NamedTuple):
+    """A point and its errors.
+
+    gradient: largest entry of the Lagrangian's gradient in the controls; scaled: by the size of its terms
+    (:mod:`trajopt.solvers.shooting.optimality`). defect, theta: largest gap of the dynamics, and l1 norm of all. costate:
+    largest entry. least, greatest: of the products of multipliers and slacks of the bounds. logs: the barrier with mu = 1.
+    found: see the request. NaN where numbers are not finite.
+    """
+
+    cost: float
+    gradient: float
+    scaled: float
+    defect: float
+    theta: float
+    costate: float
+    least: float
+    greatest: float
+    logs: float
+    found: float
+
+
+class Trial(NamedTuple):
+    """A trajectory that was tried: its cost, the barrier with mu = 1, and the l1 norm of the gaps, infinite where it is not
+    finite.
+    """
+
+    cost: float
+    logs: float
+    theta: float
+
+
+class Direction(NamedTuple):
+    """A step. fraction: the number of the fraction of the curvature. slope: of the cost with its barrier along the step.
+    longest: the largest step length that the bounds allow, at most 1. size: largest entry of (dx, du). trial: of the longest
+    step; it is row 0.
+    """
+
+    fraction: int
+    slope: float
+    longest: float
+    size: float
+    trial: Trial
+
+
+class Solved(NamedTuple):
+    """The trajectory of a slot, xs (N + 1, nx), us (N, m), with gains K (N, m, n) and steps k (N, m)."""
+
+    xs: Array
+    us: Array
+    K: Array
+    k: Array
+
+
+Request = Start | FirstGains | IsFinite | Step | Roll | Keep | Accept | Restore | OnBounds | Turn | Gains
