@@ -20,6 +20,7 @@ from trajopt.lq.compiled_lq import CompiledLQ
 from trajopt.problem.ocp import OCP
 from trajopt.results.solution import Solution
 from trajopt.results.status import Status, StatusCode
+from trajopt.solvers import termination
 from trajopt.solvers.batch.abreast.newton_lanes import NewtonLanes
 from trajopt.solvers.batch.problems.batch import Batch
 from trajopt.solvers.batch.problems.values import NOT_BEGUN, Rows, measures_of
@@ -27,7 +28,6 @@ from trajopt.solvers.batch.second_starts import firsts_of, with_seconds
 from trajopt.solvers.batch.solution import BatchSolution
 from trajopt.solvers.batch.threads import lanes_at_work, run_on_threads, with_referred
 from trajopt.solvers.options import DDPOptions
-from trajopt.solvers.shooting import verdicts
 from trajopt.solvers.shooting.ddp import by_newton, ddp
 from trajopt.solvers.shooting.newton.compiled_newton import CompiledNewton, library, serves
 from trajopt.solvers.shooting.newton.newton_ends import Blamed, End, Ended, to_blame, verdict
@@ -199,10 +199,10 @@ class _Members(Rows):
         self.rows = np.ascontiguousarray(np.concatenate([self.table(columns), limits], axis=1))
 
     def status(self, i: int, o: DDPOptions, lq: CompiledLQ) -> Status:
-        """The verdict of problem i: that of a single solve. What was refused leaves its guess behind."""
+        """The status of problem i: that of a single solve. What was refused leaves its guess behind."""
         r: Any = self.results[i]
         if r["code"] == NOT_BEGUN:
-            return verdicts.not_begun()
+            return termination.not_started()
         end, xs, us = End(int(r["code"])), self.xs[i].copy(), self.us[i].copy()
         ended = Ended(end, int(r["iterations"]), *(float(r[name]) for name in ("gradient", "defect", "kkt", "change")))
         if end is End.NOT_FINITE:

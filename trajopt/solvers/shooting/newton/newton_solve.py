@@ -1,6 +1,6 @@
 """A solve by Newton's loop: in C, an iteration to a call, where all is compiled and one thread is enough; else in Python.
 
-What is told of iterations, how Ctrl-C and callbacks that raise it end a solve, and verdicts are the same.
+What is told of iterations, how Ctrl-C and callbacks that raise it end a solve, and statuses are the same.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from trajopt.problem.ocp import OCP
 from trajopt.results.records import Callback, Journal
 from trajopt.results.solution import Solution
 from trajopt.results.status import Status
+from trajopt.solvers import termination
 from trajopt.solvers.options import SLQOptions
-from trajopt.solvers.shooting import verdicts
 from trajopt.solvers.shooting.newton.newton_ends import End, Ended, to_blame, verdict
 from trajopt.solvers.shooting.newton.newton_loop import NewtonLoop
 from trajopt.solvers.shooting.newton.newton_memory import GO_ON, RESULT
@@ -101,7 +101,7 @@ class _Calls:
         except KeyboardInterrupt:
             if begun:
                 self.calls.end(End.INTERRUPTED)
-            status = verdicts.interrupted(self.iteration)
+            status = termination.interrupted(self.iteration)
         finally:
             self.calls.close()
         xs, us, cost = (self.xs, self.us, float(self.result["cost"][0])) if begun else (*guess, float("nan"))
