@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from trajopt.solvers.qp.qp import QP_SOLVERS
+from trajopt.solvers.termination import Errors
 
 GAPS = ("linear", "nonlinear")
 COST_HESSIANS = ("gauss_newton", "exact")
@@ -120,6 +121,11 @@ class SLQOptions:
         factor = self.regularization_factor
         _require(_number(factor) and factor > 1, "regularization_factor", factor, "a number above 1")
 
+    @property
+    def tolerances(self) -> Errors:
+        """Those of the tests of convergence."""
+        return Errors(self.kkt_tolerance, self.gradient_tolerance, self.defect_tolerance, self.constraint_tolerance)
+
 
 @dataclass(frozen=True)
 class DDPOptions(SLQOptions):
@@ -212,6 +218,11 @@ class SQPOptions:
         ratio = self.accept_ratio
         _require(_number(ratio) and 0 < ratio < 0.5, "accept_ratio", ratio, "in (0, 0.5)")
 
+    @property
+    def tolerances(self) -> Errors:
+        """Those of the tests of convergence."""
+        return Errors(self.kkt_tolerance, self.gradient_tolerance, violation=self.constraint_tolerance)
+
 
 @dataclass(frozen=True)
 class DMSOptions:
@@ -244,6 +255,11 @@ class DMSOptions:
         _require_positive(self, "barrier", most=MAX_BARRIER)
         _require_positive(self, "time_limit", or_none=True)
 
+    @property
+    def tolerances(self) -> Errors:
+        """Those of the tests of convergence."""
+        return Errors(gradient=self.gradient_tolerance, violation=self.constraint_tolerance)
+
 
 @dataclass(frozen=True)
 class IPMOptions:
@@ -273,6 +289,11 @@ class IPMOptions:
         _require_tolerances(self, "gradient_tolerance", "constraint_tolerance")
         _require_positive(self, "barrier", most=MAX_BARRIER)
         _require_positive(self, "time_limit", or_none=True)
+
+    @property
+    def tolerances(self) -> Errors:
+        """Those of the tests of convergence."""
+        return Errors(self.gradient_tolerance, violation=self.constraint_tolerance)
 
 
 def _number(value: object) -> bool:

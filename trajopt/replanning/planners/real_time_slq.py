@@ -32,7 +32,8 @@ from trajopt.lq.lq import Bounds, LQProblem, LQStep, Policy
 from trajopt.problem.ocp import OCP
 from trajopt.results.records import IterationRecord
 from trajopt.results.solution import Solution
-from trajopt.results.status import Status, StatusCode
+from trajopt.results.status import Status
+from trajopt.solvers import termination
 from trajopt.solvers.options import SLQOptions
 from trajopt.solvers.shooting.search.globalization import Regularization
 from trajopt.stage.evaluation import Direction, Expansion, Shooting
@@ -109,8 +110,9 @@ class RealTimeSLQ:
         policy, step = self._solved(lq)
         defect = float(np.abs(lq.d).max(initial=0.0))
         if policy.failed_at is not None:
+            failed = self._solution(Motion(self._xs, self._us, self._expansion.cost, 0.0, defect), policy, step)
             self._regularization = self._regularization.raised()
-            return self._solution(Motion(self._xs, self._us, self._expansion.cost, 0.0, defect), policy, step)
+            return failed
         motion = self._searched(x0, policy, step) if self.search else self._whole(step, defect)
         return self._solution(motion, policy, step)
 
@@ -162,8 +164,15 @@ class RealTimeSLQ:
             hessian=self._taken,
         )
         xs, us = motion.xs, motion.us
-        status = _verdict(policy, xs, us)
+        status = self._status(policy, xs, us)
         return Solution(xs, us, policy.K, np.zeros_like(us), status, motion.cost, 1, (record,), self._times)
+
+    def _status(self, policy: Policy, xs: Array, us: Array) -> Status:
+        if policy.failed_at is not None:
+            return termination.not_positive_definite(policy.failed_at, self.mu, self._taken)
+        if not (np.isfinite(xs).all() and np.isfinite(us).all()):
+            return termination.non_finite(termination.NonFinite("the step"), "Start from a converged plan.")
+        return termination.real_time_iteration()
 
 
 def _semidefinite(Q: Array) -> Array:
@@ -190,13 +199,3 @@ def _finite_bounds(ocp: OCP, us: Array) -> Bounds | None:
     if not (np.isfinite(lower).any() or np.isfinite(upper).any()):
         return None
     return lower - us, upper - us
-
-
-def _verdict(policy: Policy, xs: Array, us: Array) -> Status:
-    if policy.failed_at is not None:
-        advice = "Increase the regularization, or the control weights."
-        message = "Quu is not positive definite."
-        return Status(StatusCode.NOT_POSITIVE_DEFINITE, message, policy.failed_at, advice=advice)
-    if not (np.isfinite(xs).all() and np.isfinite(us).all()):
-        return Status(StatusCode.NON_FINITE, "The step is not finite.", advice="Start from a converged plan.")
-    return Status(StatusCode.MAX_ITERATIONS, "One real-time iteration.")

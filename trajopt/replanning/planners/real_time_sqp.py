@@ -17,7 +17,8 @@ from trajopt.guesses.warm_start import WarmStart
 from trajopt.problem.ocp import OCP
 from trajopt.results.records import IterationRecord
 from trajopt.results.solution import Solution
-from trajopt.results.status import Status, StatusCode
+from trajopt.results.status import Status
+from trajopt.solvers import termination
 from trajopt.solvers.feedback import tracking_gains
 from trajopt.solvers.options import SQPOptions
 from trajopt.solvers.qp.qp import QPStatus
@@ -57,16 +58,18 @@ class RealTimeSQP:
         us, (cost, g) = us[: ocp.horizon], program.evaluate(found.w)
         outside = np.maximum(program.g_lower - g, g - program.g_upper)
         record = _record(cost, float(outside.max(initial=0.0)), float(np.abs(found.w - self._w).max()), self.options)
-        status, k = _verdict(found.status), np.zeros_like(us)
+        status, k = _status(found.status, record.constraint_violation, self.options), np.zeros_like(us)
         multipliers = program.by_name(found.y)
         return Solution(xs, us, self._gains, k, status, cost, 1, (record,), ocp.times, multipliers=multipliers)
 
 
-def _verdict(status: QPStatus) -> Status:
+def _status(status: QPStatus, violation: float, options: SQPOptions) -> Status:
     if status is QPStatus.SOLVED:
-        return Status(StatusCode.MAX_ITERATIONS, "One real-time iteration.")
-    advice = "Relax the constraints by a penalized slack, or try another qp_solver."
-    return Status(StatusCode.INFEASIBLE, f"The QP of the step ended with status {status}.", advice=advice)
+        return termination.real_time_iteration()
+    if status is QPStatus.INFEASIBLE:
+        return termination.infeasible_qp()
+    measured = termination.Measured(1, termination.Errors(violation=violation), options.tolerances)
+    return termination.line_search_failed(termination.UNSOLVED_QP, measured)
 
 
 def _record(cost: float, violation: float, size: float, options: SQPOptions) -> IterationRecord:

@@ -19,6 +19,7 @@ from dynamics_backends.protocol import Array
 from trajopt.guesses.guesses import Guess
 from trajopt.problem.ocp import OCP
 from trajopt.results.status import Status
+from trajopt.solvers import termination
 from trajopt.solvers.batch.abreast.interior_lanes import Lanes
 from trajopt.solvers.batch.problems.batch import Batch
 from trajopt.solvers.batch.problems.values import NOT_BEGUN, Rows
@@ -29,11 +30,9 @@ from trajopt.solvers.feedback import tracking_gains
 from trajopt.solvers.ipm import ends, ipm
 from trajopt.solvers.ipm.compiled_ipm import GO_ON, RESULT, InteriorLoop, kernels, serves
 from trajopt.solvers.ipm.ends import End
-from trajopt.solvers.ipm.measure import Optimality
 from trajopt.solvers.ipm.newton import NewtonSystem
 from trajopt.solvers.ipm.stage_program import Point, StageProgram
 from trajopt.solvers.options import IPMOptions
-from trajopt.solvers.shooting import verdicts
 
 REFERRED = -2
 """The code of a problem whose rows are at other places than those of the others."""
@@ -187,7 +186,7 @@ class _Members(Rows):
         alike, sound = np.zeros(count, bool), np.zeros(count, bool)
         for i in range(count):
             own = p.rebound(self.batch[i], self._guess(i).us)
-            alike[i], sound[i] = p.alike(own), ends.contradiction(own) is None
+            alike[i], sound[i] = p.alike(own), ends.crossed_bounds(own) is None
             if not alike[i]:
                 continue
             for rows, values in zip(numbers, (own.lower, own.upper, own.target, own.fixed_at), strict=True):
@@ -209,16 +208,17 @@ class _Members(Rows):
         return ipm.prepared(self.batch[i], self._guess(i), options).program
 
     def status(self, i: int, options: IPMOptions) -> Status:
-        """The verdict of problem i: that of a single solve."""
+        """The status of problem i: that of a single solve."""
         r: Any = self.results[i]
-        code, iterations, scale = int(r["code"]), int(r["iterations"]), float(r["scale"])
-        told = [float(r[name]) for name in ("gradient", "violation", "complementarity", "error")]
-        now = Optimality._make([*told, 0.0, 0.0, 0.0, 0, 0.0])
+        code = int(r["code"])
         if code in (NOT_BEGUN, *_REFERRED):
-            return verdicts.not_begun()
+            return termination.not_started()
         end, at = End(code), Guess(self.xs[i], self.us[i])
         program = self._program(i, options) if end is End.STOPPED else self.program
-        return ends.verdict(end, program, at, now, iterations, options, scale, float(r["cost"]))
+        gradient = float(r["gradient"]) / float(r["scale"])
+        errors = termination.Errors(float(r["error"]), gradient, violation=float(r["violation"]))
+        measured = termination.Measured(int(r["iterations"]), errors, options.tolerances)
+        return ends.status_of(end, measured, float(r["cost"]), options, program, at)
 
 
 def _path(i: int) -> Callable[[OCP], Any]:

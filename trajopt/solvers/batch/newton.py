@@ -20,6 +20,7 @@ from trajopt.lq.compiled_lq import CompiledLQ
 from trajopt.problem.ocp import OCP
 from trajopt.results.solution import Solution
 from trajopt.results.status import Status, StatusCode
+from trajopt.solvers import termination
 from trajopt.solvers.batch.problems.batch import Batch
 from trajopt.solvers.batch.problems.values import NOT_BEGUN, Rows, measures_of
 from trajopt.solvers.batch.second_starts import firsts_of, with_seconds
@@ -27,12 +28,11 @@ from trajopt.solvers.batch.solution import BatchSolution
 from trajopt.solvers.batch.threads import ENDED, STOP, Ran, lanes_at_work, run_workers, with_referred
 from trajopt.solvers.methods.newton import End, Ended, Newton, Size, Solve
 from trajopt.solvers.options import DDPOptions
-from trajopt.solvers.shooting import verdicts
 from trajopt.solvers.shooting.ddp import by_newton, ddp
-from trajopt.solvers.shooting.newton.newton_ends import Blamed, to_blame, verdict
 from trajopt.solvers.shooting.restart import restarted
 from trajopt.solvers.window.driver import run_alone, run_window
 from trajopt.solvers.window.newton_slot import NewtonSlot, layout, serves, sizes_of
+from trajopt.solvers.window.newton_status import Blamed, status_of, to_blame
 from trajopt.solvers.window.newton_window import NewtonWindow, WindowSlot, attempts_doubles
 from trajopt.solvers.window.requests import Gains
 from trajopt.stage.compiled.newton_abreast import newton_libraries
@@ -274,10 +274,10 @@ class _Members(Rows):
         r["seconds"] = time.perf_counter() - method.began
 
     def status(self, i: int, o: DDPOptions, lq: CompiledLQ) -> Status:
-        """The verdict of problem i: that of a single solve. What was refused leaves its guess behind."""
+        """The status of problem i: that of a single solve. What was refused leaves its guess behind."""
         r: Any = self.results[i]
         if r["code"] == NOT_BEGUN:
-            return verdicts.not_begun()
+            return termination.not_started()
         end, xs, us = End(int(r["code"])), self.xs[i].copy(), self.us[i].copy()
         ended = Ended(end, int(r["iterations"]), *(float(r[name]) for name in ("gradient", "defect", "kkt", "change")))
         if end is End.NOT_FINITE:
@@ -289,4 +289,4 @@ class _Members(Rows):
             with np.errstate(all="ignore"):
                 return to_blame(ocp, xs, us, _evaluators(ocp, o), lq)
 
-        return verdict(ended, o, refused)
+        return status_of(ended, o, refused)

@@ -30,18 +30,17 @@ from dynamics_backends.protocol import Array
 from trajopt.guesses.guesses import Guess
 from trajopt.results.solution import Solution
 from trajopt.results.status import Status, StatusCode
+from trajopt.solvers import termination
 from trajopt.solvers.batch.interrupts import raising
 from trajopt.solvers.batch.problems.batch import Batch
 from trajopt.solvers.batch.solution import BatchSolution
 from trajopt.solvers.registry import solve
-from trajopt.solvers.shooting import verdicts
 
 loky: Any = deferred("loky") if find_spec("loky") else None
 WORTH = 3.0
 """[s] of work from which on processes, which take about one to start, are worth it."""
 ONE_THREAD = dict.fromkeys(("TRAJOPT_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 """The environment of a process that stands beside others."""
-DEATH = "The process that solved this problem died: out of memory, or an error in compiled code."
 
 
 class Work:
@@ -60,7 +59,7 @@ class Work:
             return self(i, stopped)
         except Exception as error:
             self.error = error
-            return Status(StatusCode.ERROR, f"{type(error).__name__}: {error}")
+            return termination.error(error)
 
     def __call__(self, i: int, stopped: Callable[[], bool] = lambda: False) -> Solution:
         def told(_: Any) -> None:
@@ -215,7 +214,7 @@ class _Pool:
                     if not isinstance(future.exception(), BrokenExecutor):
                         yield i, future.result()
                     elif alone:
-                        yield i, Status(StatusCode.ERROR, DEATH)
+                        yield i, termination.process_died()
                     else:
                         suspects.append(i)
                 if broken:
@@ -277,7 +276,7 @@ def _gathered(
     ocp, n = batch.ocp, len(batch)
     N, nx, nu, ndx = ocp.horizon, ocp.manifold.nx, ocp.nu, ocp.manifold.ndx
     xs, us, cost = np.full((n, N + 1, nx), np.nan), np.full((n, N, nu), np.nan), np.full(n, np.nan)
-    iterations, status = np.zeros(n, int), [verdicts.not_begun()] * n
+    iterations, status = np.zeros(n, int), [termination.not_started()] * n
     K, k = (np.zeros((n, N, nu, ndx)), np.zeros((n, N, nu))) if gains else (None, None)
     for i, s in found.items():
         if isinstance(s, Status):

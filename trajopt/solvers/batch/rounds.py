@@ -21,13 +21,13 @@ from trajopt.problem.expansion import residual_batch
 from trajopt.problem.ocp import OCP
 from trajopt.problem.terms import CostTerm
 from trajopt.results.status import Status
+from trajopt.solvers import termination
 from trajopt.solvers.batch.interrupts import interrupted
 from trajopt.solvers.batch.problems.batch import Batch
 from trajopt.solvers.batch.solution import MEASURES, BatchSolution
 from trajopt.solvers.batch.threads import with_referred
 from trajopt.solvers.options import SLQOptions
-from trajopt.solvers.shooting import verdicts
-from trajopt.solvers.shooting.augmented_lagrangian import End, Inner, Rounds, stiffened, verdict
+from trajopt.solvers.shooting.augmented_lagrangian import End, Inner, Rounds, status_of, stiffened
 from trajopt.solvers.shooting.penalized import Imposed, Place, active_at, augmented, imposed, places
 
 Told = Callable[[int], None]
@@ -210,7 +210,7 @@ class _Outer:
         self.k = np.zeros((n, ocp.horizon, ocp.nu)) if gains else None
         self.cost, self.lost, self.times = np.full(n, np.nan), np.zeros(n, bool), np.zeros(n)
         self.measures = {name: np.full(n, np.nan) for name in MEASURES}  # of the last inner solves
-        self.status: list[Status] = [verdicts.not_begun()] * n
+        self.status: list[Status] = [termination.not_started()] * n
         self.pending, self.alone = np.arange(n), list[int]()
         self.use: dict[str, Any] = {}  # of the first round, which has all problems
         self.count = 0
@@ -274,7 +274,7 @@ class _Outer:
         for j, i in enumerate(own):
             measures = (float(self.measures[name][i]) for name in ("gradient", "defect", "kkt"))
             status, finite = found.status[j], bool(np.isfinite(found.cost[j]))
-            if status == verdicts.not_begun():
+            if status == termination.not_started():
                 continue  # which only Ctrl-C leaves
             read = Inner(status, finite, int(found.iterations[j]), *measures)
             rhos = [float(r[j]) for r in rho]
@@ -282,7 +282,7 @@ class _Outer:
             ends[j] = end is not None or j in aside
             if end is not None:
                 ocp = self.batch.ocp if end is End.SOLVED else self.batch[int(i)]
-                self.status[i] = verdict(end, ocp, self.xs[i], self.us[i], read, self.rounds[i])
+                self.status[i] = status_of(end, ocp, self.xs[i], self.us[i], read, self.rounds[i])
             self.cost[i] = found.cost[j] - penalties[j]
             self.lost[i] = not penalties[j] <= EXACT * abs(self.cost[i])
         self.parts = [stiffened(part, own_, self.options) for part, own_ in zip(self.parts, grows, strict=True)]
@@ -294,7 +294,7 @@ class _Outer:
 
     def _keep(self, own: Array, found: BatchSolution) -> None:
         """What inner solves have left."""
-        begun = np.array([s != verdicts.not_begun() for s in found.status])
+        begun = np.array([s != termination.not_started() for s in found.status])
         first = ~begun & np.array([not self.rounds[i].begun for i in own])
         for to, new in ((self.xs, found.xs), (self.us, found.us)):
             to[own[begun]] = new[begun]
@@ -322,7 +322,7 @@ class _Outer:
         """Leave those that are not at their end."""
         for i in (*self.pending, *self.alone):
             if self.rounds[i].begun:
-                self.status[i] = verdicts.interrupted(self.rounds[i].iterations)
+                self.status[i] = termination.interrupted(self.rounds[i].iterations)
         self.pending, self.alone = self.pending[:0], []
         self.use["stopped"] = True
 

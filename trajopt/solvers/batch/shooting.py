@@ -1,4 +1,4 @@
-"""SLQ's family in lanes: verdicts of the problems of a batch, and second starts of those whose linear gaps blew up."""
+"""SLQ's family in lanes: statuses of the problems of a batch, and second starts of those whose linear gaps blew up."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import numpy as np
 
 from dynamics_backends.protocol import Array
 from trajopt.results.status import Status
+from trajopt.solvers import termination
 from trajopt.solvers.batch.abreast.shooting_lanes import Lanes
 from trajopt.solvers.batch.problems.batch import Batch
 from trajopt.solvers.batch.problems.values import (
@@ -24,7 +25,7 @@ from trajopt.solvers.batch.problems.values import (
 from trajopt.solvers.batch.second_starts import firsts_of, with_seconds
 from trajopt.solvers.batch.solution import BatchSolution
 from trajopt.solvers.options import SLQOptions
-from trajopt.solvers.shooting import verdicts
+from trajopt.solvers.shooting import shooting_diagnosis
 from trajopt.solvers.shooting.restart import restarted
 from trajopt.stage.numerics import numerics_for
 
@@ -68,41 +69,35 @@ def _limited(options: SLQOptions, limit: int) -> SLQOptions:
 
 
 def _status(batch: Batch, i: int, members: Members, o: SLQOptions) -> Status:
-    """The verdict of problem i: that of a single solve."""
+    """The status of problem i: that of a single solve, with a new expansion where it names a knot."""
     r: Any = members.results[i]
-    code, iterations, gradient, defect = int(r["code"]), int(r["iterations"]), float(r["gradient"]), float(r["defect"])
-    if code == ENDS["converged"]:
-        return verdicts.converged(iterations, gradient, defect, o)
-    if code == ENDS["optimal"]:
-        return verdicts.optimal(iterations, float(r["kkt"]), gradient, defect)
-    if code == COST_CONVERGED:
-        return verdicts.cost_converged(iterations, float(r["change"]), o, float(r["kkt"]))
-    if code == ENDS["max_iterations"]:
-        return verdicts.max_iterations(gradient, defect, o)
-    if code == ENDS["time_limit"]:
-        return verdicts.time_limit(iterations, gradient, defect, o)
-    if code == ENDS["precision_limit"]:
-        return verdicts.precision_limit(gradient, defect, o, float(r["kkt"]))
-    if code == ENDS["gaps_stay_open"]:
-        return verdicts.adrift(iterations, defect)
-    if code == NOT_POSITIVE_DEFINITE:
-        return verdicts.not_positive_definite(int(r["failed_at"]), o)
-    if code == ENDS["interrupted"]:
-        return verdicts.interrupted(iterations)
-    if code == NOT_BEGUN:
-        return verdicts.not_begun()
-    return _closer(batch, i, members, o)
-
-
-def _closer(batch: Batch, i: int, members: Members, o: SLQOptions) -> Status:
-    """A verdict that names a knot: from an expansion about the last trajectory."""
+    code, n, kkt = int(r["code"]), int(r["iterations"]), float(r["kkt"])
+    errors = termination.Errors(kkt, float(r["gradient"]), float(r["defect"]))
+    measured = termination.Measured(n, errors, o.tolerances)
+    ends: dict[int, Callable[[], Status]] = {
+        ENDS["converged"]: lambda: termination.converged(measured._replace(errors=errors._replace(kkt=None))),
+        ENDS["optimal"]: lambda: termination.converged(measured),
+        COST_CONVERGED: lambda: termination.cost_converged(n, float(r["change"]), o.cost_tolerance, kkt),
+        ENDS["max_iterations"]: lambda: termination.max_iterations(o.max_iterations, measured),
+        ENDS["time_limit"]: lambda: termination.time_limit(o.time_limit, measured),
+        ENDS["precision_limit"]: lambda: termination.precision_limit(measured),
+        ENDS["gaps_stay_open"]: lambda: termination.line_search_failed(termination.OPEN_DEFECTS, measured),
+        NOT_POSITIVE_DEFINITE: lambda: termination.not_positive_definite(
+            int(r["failed_at"]), o.max_regularization, o.hessian
+        ),
+        ENDS["interrupted"]: lambda: termination.interrupted(n),
+        NOT_BEGUN: termination.not_started,
+    }
+    if code in ends:
+        return ends[code]()
     ocp, xs, us = batch[i], members.xs[i], members.us[i]
     with np.errstate(all="ignore"):
         expansion = numerics_for(ocp, o.hessian).evaluator.expand(xs, us)
-    r: Any = members.results[i]
-    if int(r["code"]) == ENDS["non_finite"]:
-        return verdicts.non_finite(ocp, xs, expansion)
-    return verdicts.line_search_failed(int(r["iterations"]), float(r["gradient"]), o, ocp, expansion.lq)
+    if code == ENDS["non_finite"]:
+        return termination.non_finite(
+            shooting_diagnosis.non_finite_entry(ocp, xs, expansion), termination.BETTER_ROLLOUT
+        )
+    return shooting_diagnosis.no_step(ocp, expansion.lq, measured)
 
 
 def _second_starts(

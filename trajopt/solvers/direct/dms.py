@@ -14,10 +14,11 @@ from trajopt.guesses.guesses import Guess
 from trajopt.problem.ocp import OCP
 from trajopt.results.records import Callback
 from trajopt.results.solution import LAST_CONTROL, Solution
-from trajopt.results.status import Status, StatusCode
+from trajopt.results.status import StatusCode
+from trajopt.solvers import termination
 from trajopt.solvers.direct.transcription import Transcription
 from trajopt.solvers.feedback import tracking_gains
-from trajopt.solvers.nlp import nlp_verdicts
+from trajopt.solvers.nlp import nlp_diagnosis
 from trajopt.solvers.nlp.ipopt import Multipliers, solve_ipopt
 from trajopt.solvers.nlp.nlp import NLPSolution
 from trajopt.solvers.options import DMSOptions
@@ -65,7 +66,10 @@ def trajectory_solution(program: Transcription, found: NLPSolution, hessian: str
     """
     ocp = program.original
     xs, us = program.trajectory(found.w)
-    status = _explained(program, found) if found.status.code == StatusCode.LOCALLY_INFEASIBLE else found.status
+    status = found.status
+    if status.code is StatusCode.LOCALLY_INFEASIBLE:
+        worst = nlp_diagnosis.worst_in_rollout(program, program.simulated(found.w))
+        status = status if worst is None else termination.locally_infeasible(found.iterations, worst, in_rollout=True)
     N = ocp.horizon
     meta: dict[str, Any] = {"hessian": hessian}
     if len(us) > N:
@@ -83,18 +87,6 @@ def trajectory_solution(program: Transcription, found: NLPSolution, hessian: str
         multipliers=multipliers_by_name(program, found),
         meta=meta,
     )
-
-
-def _explained(program: Transcription, found: NLPSolution) -> Status:
-    """The verdict on the constraint that is violated most by the motion under the controls found.
-
-    At a point of least violation the gaps take their share of it, and tell nothing.
-    """
-    w = program.simulated(found.w)
-    worst = nlp_verdicts.worst_constraint(program, w, program.evaluate(w)[1])
-    if worst is None or not np.isfinite(worst.violation) or nlp_verdicts.contradiction(program) is not None:
-        return found.status
-    return nlp_verdicts.infeasible(found.iterations, worst, simulated=True)
 
 
 def multipliers_by_name(program: Transcription, found: NLPSolution) -> dict[str, Array]:

@@ -23,6 +23,7 @@ from trajopt.problem.ocp import OCP
 from trajopt.results.records import Callback, IterationRecord
 from trajopt.results.solution import Solution
 from trajopt.results.status import STOPPED, Status, StatusCode
+from trajopt.solvers import termination
 from trajopt.solvers.options import LEAST_TIME, DMSOptions, IPMOptions, SQPOptions
 from trajopt.solvers.shooting.restart import continued, of_both
 
@@ -43,7 +44,7 @@ def started_twice(run: Run[Options], ocp: OCP, guess: Guess, options: Options, c
     began, watch = time.perf_counter(), _Watch(callback, options, ocp, guess)
     found = run(guess, options, watch)
     if watch.gave_up:
-        found = replace(found, status=_given_up(watch))
+        found = replace(found, status=watch.open_defects)
     left = options.max_iterations - found.iterations
     ended = found.status.success or (found.status.code in (*STOPPED, StatusCode.UNBOUNDED))
     if ended or left <= 0 or not watch.is_open or (moved := watch.moved) is None:
@@ -51,7 +52,7 @@ def started_twice(run: Run[Options], ocp: OCP, guess: Guess, options: Options, c
     limit = options.time_limit
     limit = None if limit is None else max(limit - (time.perf_counter() - began), LEAST_TIME)
     again = replace(options, max_iterations=left, time_limit=limit)
-    return of_both(found, run(moved, again, continued(callback, len(found.history))), watch.account, START)
+    return of_both(found, run(moved, again, continued(callback, len(found.history))), watch.open_defects.message, START)
 
 
 @dataclass
@@ -91,12 +92,6 @@ class _Watch:
         return min(self.gaps) > least and float(np.median(self.gaps[-LATELY:])) <= self.gaps[0]
 
     @property
-    def account(self) -> str:
-        """How the first start ended."""
-        began, now = self.gaps[0], self.gaps[-1]
-        return f"The defects of the guess, {began:.3g}, were still {now:.3g} after {len(self.gaps) - 1} iterations"
-
-
-def _given_up(watch: _Watch) -> Status:
-    """The end of a start that was given up."""
-    return Status(StatusCode.MAX_ITERATIONS, f"{watch.account}.", advice="Start from a better guess.")
+    def open_defects(self) -> Status:
+        """The status of a first start that was given up."""
+        return termination.defects_stay_open(len(self.gaps) - 1, self.gaps[0], self.gaps[-1])

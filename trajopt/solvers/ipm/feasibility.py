@@ -23,7 +23,7 @@ from trajopt.solvers.ipm.library import Kernels, Multipliers
 from trajopt.solvers.ipm.measure import Measures, Violation
 from trajopt.solvers.ipm.newton import NewtonSystem, Step
 from trajopt.solvers.ipm.stage_program import Point, StageProgram
-from trajopt.solvers.nlp.nlp_verdicts import STATIONARY
+from trajopt.solvers.nlp.nlp_diagnosis import STATIONARY_VIOLATION
 from trajopt.solvers.rules.filter import Filter
 
 ENOUGH, NEARLY_ALL = 0.9, 1e-3
@@ -93,7 +93,7 @@ class Restoration:
             with self.journal.timed("backward"):
                 taken, damping = self._stepped(point, other, damping)
             if taken is None:
-                end = LEAST_VIOLATION if self._slope(point) <= 1e2 * STATIONARY * self._norm(point) else STUCK
+                end = LEAST_VIOLATION if self._slope(point) <= 1e2 * STATIONARY_VIOLATION * self._norm(point) else STUCK
                 break
             point, other, objective = other, point, taken
             at = self.measures.violation(point)
@@ -103,14 +103,14 @@ class Restoration:
                 end = BACK
                 break
             slope, size = self._slope(point), self._norm(point)
-            if slope <= STATIONARY * size and self.mu <= max(MU_LEAST, STATIONARY * size * size):
+            if slope <= STATIONARY_VIOLATION * size and self.mu <= max(MU_LEAST, STATIONARY_VIOLATION * size * size):
                 end = LEAST_VIOLATION
                 break
             sizes.append(size)
             if len(sizes) == IDLE and size > SAME * sizes[0]:
                 end = HOPELESS
                 break
-            if slope <= max(self.mu, STATIONARY * size):
+            if slope <= max(self.mu, STATIONARY_VIOLATION * size):
                 self.mu = max(MU_LEAST, MU_SHARE * self.mu)
             if late():
                 break

@@ -27,6 +27,7 @@ from trajopt.problem.ocp import OCP
 from trajopt.results.records import Callback, Journal
 from trajopt.results.solution import Solution
 from trajopt.results.status import Status
+from trajopt.solvers import termination
 from trajopt.solvers.barrier_rules import KAPPA_EPS, KAPPA_SIGMA, NEAR, NEAR_PUSH, PUSH, TAU
 from trajopt.solvers.feedback import tracking_gains
 from trajopt.solvers.ipm import ends
@@ -116,18 +117,18 @@ class _Run:
     # -- the solve ------------------------------------------------------------------------------------------------------
     def solve(self) -> Solution:
         """Iterate to an end, or to that of the user's patience."""
-        verdict = ends.contradiction(self.program)
+        status = ends.crossed_bounds(self.program)
         try:
-            if verdict is None:
-                verdict = self._started() if self.loop is None else self._begun(self.loop)
-            while verdict is None:
-                verdict = self._iterated() if self.loop is None else self._called(self.loop)
+            if status is None:
+                status = self._started() if self.loop is None else self._begun(self.loop)
+            while status is None:
+                status = self._iterated() if self.loop is None else self._called(self.loop)
         except KeyboardInterrupt:
-            verdict = ends.interrupted(self.iteration)
-        return self._solution(verdict)
+            status = termination.interrupted(self.iteration)
+        return self._solution(status)
 
     def _started(self) -> Status | None:
-        """Place the guess within its bounds, and find multipliers; a verdict where something is not finite."""
+        """Place the guess within its bounds, and find multipliers; a status where something is not finite."""
         p, o = self.point, self.options
         self.program.place(p, self.guess.xs, self.guess.us)
         push = NEAR_PUSH if o.barrier < NEAR else PUSH
@@ -179,7 +180,7 @@ class _Run:
 
     # -- in C -----------------------------------------------------------------------------------------------------------
     def _begun(self, loop: InteriorLoop) -> Status | None:
-        """The start; a verdict where something is not finite."""
+        """The start; a status where something is not finite."""
         loop.prepare(self.options, np.zeros(3, np.int64))
         finite = loop.begin(self.guess.xs, np.where(self.program.held, self.program.held_at, self.guess.us))
         self._look_at(loop)
@@ -193,7 +194,7 @@ class _Run:
         return None
 
     def _called(self, loop: InteriorLoop) -> Status | None:
-        """One iteration, which takes the step that the last one has found and told of; a verdict where it is the last."""
+        """One iteration, which takes the step that the last one has found and told of; a status where it is the last."""
         try:
             end = loop.iterate()
         finally:  # Ctrl-C during the call is raised behind it
@@ -201,38 +202,40 @@ class _Run:
         now, state = loop.now, loop.state
         if end == GO_ON:
             self._record(now, state.alpha, state.size)
+            self.iteration = state.iteration  # with the step told of, which the next call takes
             return None
+        self.iteration = state.iteration
         if end not in (End.NO_STEP, End.CREEPS):
             self._record(now, 0.0, 0.0)
-            return self._verdict(End(end), now)
+            return self._status(End(end), now)
         self.search.filter = BarrierFilter(state.filter_scale)
         self.search.filter.pairs.extend(loop.pairs)
-        verdict = self._restored(now, crept=end == End.CREEPS)
+        status = self._restored(now, crept=end == End.CREEPS)
         loop.pairs = list(self.search.filter.pairs)
         state.iteration = self.iteration
         loop.go_to(self.points.index(self.point))
         with self.journal.timed("derivatives"):
             loop.resume()
-        return verdict
+        return status
 
     def _look_at(self, loop: InteriorLoop) -> None:
         """Where the last call led to."""
         state, place = loop.state, loop.place
         self.journal.spent(*loop.seconds)
         self.point, self.other = self.points[place], self.points[1 - place]
-        self.scale, self.objective, self.iteration, self.at = state.scale, state.objective, state.iteration, loop.at
+        self.scale, self.objective, self.at = state.scale, state.objective, loop.at
         self.barrier.mu = state.mu
 
     # -- an iteration ---------------------------------------------------------------------------------------------------
     def _iterated(self) -> Status | None:
-        """One iteration; a verdict where it is the last."""
+        """One iteration; a status where it is the last."""
         p, z, barrier = self.point, self.z, self.barrier
         with self.journal.timed("backward"):
             now = self._measured()
         end = self._ended(now)
         if end is not None:
             self._record(now, 0.0, 0.0)
-            return self._verdict(end, now)
+            return self._status(end, now)
         if barrier.watch(now.error, now.mean):
             self.search.restart(self.at.theta)
         if not barrier.free:
@@ -248,18 +251,18 @@ class _Run:
                 problem = self._problem()
                 start = Start(p, z, self.at, (self.at.theta, problem.merit(self.objective, self.at)))
                 accepted = self.search.search(start, self.other, step, self.spare, problem)
-        self.iteration += 1
-        if accepted is None:
-            if now.error > ends.ACCEPTABLE:
-                return self._restored(now)
+        crept = accepted is not None and self._creeps(accepted.alpha, now)
+        if accepted is None or crept:
+            self.iteration += 1
+            if crept or now.error > ends.ACCEPTABLE:
+                return self._restored(now, crept=crept)
             self._record(now, 0.0, 0.0)
-            return self._verdict(End.PRECISION, now)
-        if self._creeps(accepted.alpha, now):
-            return self._restored(now, crept=True)
+            return self._status(End.PRECISION, now)
         system = self.system
         system.curvature.watch(now.error, accepted.alpha, system.reflected > 0 or system.shift > 0.0)
         self._record(now, accepted.alpha, float(np.abs(accepted.step.v).max(initial=0.0)))
         self._take(accepted)
+        self.iteration += 1
         return None
 
     def _measured(self) -> Optimality:
@@ -321,7 +324,7 @@ class _Run:
         return True
 
     def _restored(self, now: Optimality, *, crept: bool = False) -> Status | None:
-        """Steps for feasibility alone; a verdict where they do not lead back.
+        """Steps for feasibility alone; a status where they do not lead back.
 
         A solve that crept goes on from where it was then, and what this means is said at its end.
         """
@@ -357,7 +360,7 @@ class _Run:
             self.at = self.measures.violation(self.point)
             return None
         if found.verdict not in (BACK, HOPELESS):
-            return ends.restoration(found, self.program, self.iteration, self.options, hopeless=self.hopeless)
+            return ends.restoration_failed(found, self.program, self.iteration, self.options, hopeless=self.hopeless)
         if wholly:  # to a point that its pairs may refuse
             self.search.restart(self.at.theta)
         self._start_again()
@@ -384,13 +387,13 @@ class _Run:
             return End.UNBOUNDED
         return None
 
-    def _verdict(self, end: End, now: Optimality) -> Status:
-        """The words for an end but NO_STEP and CREEPS."""
+    def _status(self, end: End, now: Optimality) -> Status:
+        """The status of an end other than NO_STEP and CREEPS."""
         if self.hopeless and end is End.STOPPED and now.violation > self.options.constraint_tolerance:
-            return ends.contradictory(self.program, self.point, self.iteration)
-        return ends.verdict(
-            end, self.program, self.point, now, self.iteration, self.options, self.scale, self.objective
-        )
+            return ends.locally_infeasible(self.program, self.point, self.iteration)
+        errors = termination.Errors(now.error, now.gradient / self.scale, violation=now.violation)
+        at = termination.Measured(self.iteration, errors, self.options.tolerances)
+        return ends.status_of(end, at, self.objective, self.options, self.program, self.point)
 
     def _out_of_time(self) -> bool:
         limit = self.options.time_limit

@@ -17,9 +17,10 @@ from dynamics_backends.deferred import deferred
 from dynamics_backends.protocol import Array
 from trajopt.problem.constraints import UNBOUNDED
 from trajopt.results.records import Callback, Journal
-from trajopt.results.status import SOLVED, Status, StatusCode
+from trajopt.results.status import SOLVED, Status
+from trajopt.solvers import termination
 from trajopt.solvers.barrier_rules import NEAR, NEAR_PUSH
-from trajopt.solvers.nlp import nlp_verdicts
+from trajopt.solvers.nlp import nlp_diagnosis
 from trajopt.solvers.nlp.ipopt_library import ipopt_library
 from trajopt.solvers.nlp.ipopt_problem import IpoptProblem, Iterate, Pattern, Progress
 from trajopt.solvers.nlp.nlp import NLP, NLPSolution, Patterned, trajectory_at
@@ -32,9 +33,8 @@ if TYPE_CHECKING:
 else:
     sp = deferred("scipy.sparse")
 _SUCCESS, _ACCEPTABLE, _INFEASIBLE, _TINY_STEP, _DIVERGING, _FEASIBLE_POINT = 0, 1, 2, 3, 4, 6
-_MAX_ITERATIONS, _RESTORATION_FAILED, _STEP_FAILED, _CPU_TIME, _WALL_TIME = -1, -2, -3, -4, -5
+_MAX_ITERATIONS, _RESTORATION_FAILED, _CPU_TIME, _WALL_TIME = -1, -2, -4, -5
 _TOO_FEW_FREEDOMS, _INVALID_NUMBER = -10, -13
-_BY_LIMITS = (_MAX_ITERATIONS, _CPU_TIME, _WALL_TIME)
 """IPOPT's ApplicationReturnStatus (IpReturnCodes_inc.h)."""
 _MISSING = (
     "solver 'dms' needs IPOPT through cyipopt, which is not installed and has no wheel; "
@@ -69,9 +69,9 @@ def solve_ipopt(
     """
     options = options or DMSOptions()
     run = _Run(nlp, np.asarray(w0, dtype=float), options, callback, gaps)
-    verdict = nlp_verdicts.contradiction(nlp)
+    crossed = nlp_diagnosis.crossed_bounds(nlp)
     with np.errstate(all="ignore"):  # non-finite numbers are found and reported, not warned about
-        return run.ended(verdict) if verdict is not None else run.solve(warm)
+        return run.solve(warm) if crossed is None else run.ended(termination.infeasible(crossed))
 
 
 def require_ipopt() -> Any:
@@ -119,14 +119,13 @@ class _Run:
             self._leave()
             code, objective, end = self._problem.solve(self.w0, *start)
         except KeyboardInterrupt:
-            message = f"Interrupted in iteration {self.iteration}; returning the best iterate."
-            return self.ended(Status(StatusCode.INTERRUPTED, message))
+            return self.ended(termination.interrupted(self.iteration))
         finally:
             self._enter()
         if self.point is not None and code in (_SUCCESS, _ACCEPTABLE, _FEASIBLE_POINT):
             self.best = self._measured(end, objective, self.point.gradient)
         self._close_record(0.0, 0.0, 0.0)
-        return self.ended(self._verdict(code))
+        return self.ended(self._status(code))
 
     def _made(self, warm: bool) -> IpoptProblem:
         nlp, second = self.nlp, self.options.hessian != "limited_memory"
@@ -143,7 +142,7 @@ class _Run:
         return rows[self._lower], columns[self._lower]
 
     def ended(self, status: Status) -> NLPSolution:
-        """The best iterate so far, or the guess, under a verdict."""
+        """The best iterate so far, or the guess, with a status."""
         p = self.best
         if p is None:
             objective, g = self.nlp.evaluate(self.w0)
@@ -248,65 +247,32 @@ class _Run:
         )
 
     # -- the end --------------------------------------------------------------------------------------------------------
-    def _verdict(self, code: int) -> Status:
-        p, o = self.best, self.options
+    def _status(self, code: int) -> Status:
+        p, o, n = self.best, self.options, self.iteration
         if p is None or code == _INVALID_NUMBER:
-            return self._non_finite()
-        worst = nlp_verdicts.worst_constraint(self.nlp, p.iterate.w, p.iterate.g)
+            w = self.w0 if self.point is None else self.point.iterate.w
+            return termination.non_finite(nlp_diagnosis.non_finite_number(self.nlp, w, *self.nlp.evaluate(w)))
+        worst = nlp_diagnosis.worst_constraint(self.nlp, p.iterate.w, p.iterate.g)
         violated = p.violation > o.constraint_tolerance
-        distance = f"scaled KKT error {p.kkt:.1e}, gradient {p.gradient:.1e}, constraint violation {p.violation:.1e}"
+        errors = termination.Errors(p.kkt, p.gradient, violation=p.violation)
+        measured = termination.Measured(n, errors, o.tolerances, worst)
         if code in (_SUCCESS, _FEASIBLE_POINT):
-            return nlp_verdicts.converged(self.iteration, p.gradient, p.violation, p.kkt)
+            return termination.converged(measured)
         if code == _DIVERGING:
-            return nlp_verdicts.unbounded(self.iteration, p.objective)
+            return termination.unbounded(n, p.objective)
         if code == _INFEASIBLE or (code == _TOO_FEW_FREEDOMS and violated):  # a restoration that failed proves nothing
-            return nlp_verdicts.infeasible(self.iteration, worst)
-        at_solution = p.kkt <= SOLVED and not violated and code not in _BY_LIMITS
-        kind, reason, advice = _ENDS.get(
-            _ACCEPTABLE if at_solution else code, (StatusCode.LINE_SEARCH_FAILED, "", _GUESS)
-        )
-        reason = reason.format(o=o, i=self.iteration) or f"IPOPT returned code {code}"
-        return nlp_verdicts.stopped(kind, reason, distance, worst if violated else None, advice, p.kkt)
-
-    def _non_finite(self) -> Status:
-        w = self.w0 if self.point is None else self.point.iterate.w
-        objective, g = self.nlp.evaluate(w)
-        return nlp_verdicts.non_finite(self.nlp, w, objective, g)
-
-
-_GUESS = nlp_verdicts.NO_STEP
-_ENDS = {
-    _ACCEPTABLE: (
-        StatusCode.PRECISION_LIMIT,
-        "Double precision allows no further progress",
-        "Increase the tolerances, or scale the cost.",
-    ),
-    _TINY_STEP: (
-        StatusCode.PRECISION_LIMIT,
-        "The steps became too small",
-        "Increase the tolerances, or scale the cost.",
-    ),
-    _MAX_ITERATIONS: (
-        StatusCode.MAX_ITERATIONS,
-        "Stopped at max_iterations = {o.max_iterations}",
-        "Increase max_iterations, or start from a better guess.",
-    ),
-    **dict.fromkeys(
-        (_CPU_TIME, _WALL_TIME),
-        (
-            StatusCode.TIME_LIMIT,
-            "Stopped at time_limit = {o.time_limit} s after {i} iterations",
-            "Increase time_limit, or start from a better guess.",
-        ),
-    ),
-    _RESTORATION_FAILED: (StatusCode.LINE_SEARCH_FAILED, "Feasibility restoration failed", _GUESS),
-    _STEP_FAILED: (StatusCode.LINE_SEARCH_FAILED, "No step could be computed", _GUESS),
-    _TOO_FEW_FREEDOMS: (
-        StatusCode.INFEASIBLE,
-        "There are more equations than free variables",
-        "Remove an equality, or free a variable.",
-    ),
-}
+            return termination.locally_infeasible(n, worst)
+        if code == _MAX_ITERATIONS:
+            return termination.max_iterations(o.max_iterations, measured)
+        if code in (_CPU_TIME, _WALL_TIME):
+            return termination.time_limit(o.time_limit, measured)
+        if code in (_ACCEPTABLE, _TINY_STEP) or (p.kkt <= SOLVED and not violated):
+            return termination.precision_limit(measured)
+        if code == _TOO_FEW_FREEDOMS:
+            return termination.overdetermined(measured)
+        failed = code == _RESTORATION_FAILED
+        failure = termination.NO_RESTORATION if failed else termination.no_direction("IPOPT", code)
+        return termination.line_search_failed(failure, measured)
 
 
 def _ipopt_options(o: DMSOptions, warm: bool) -> Mapping[str, Any]:

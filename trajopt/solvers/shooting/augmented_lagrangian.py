@@ -21,9 +21,8 @@ from trajopt.problem.ocp import OCP
 from trajopt.results.records import Callback, IterationRecord
 from trajopt.results.solution import Solution
 from trajopt.results.status import Status, StatusCode
-from trajopt.solvers.nlp import nlp_verdicts
+from trajopt.solvers import termination
 from trajopt.solvers.options import SLQOptions
-from trajopt.solvers.shooting import verdicts
 from trajopt.solvers.shooting.penalized import Imposed, augmented, imposed, key_of, named, values, worst_violation
 
 GROWTH, SUFFICIENT = 10.0, 0.25
@@ -50,7 +49,7 @@ class End(Enum):
 
 
 class Inner(NamedTuple):
-    """What is read of an inner solve: its verdict, whether its trajectory and cost are finite, its iterations, and measures at its
+    """What is read of an inner solve: its status, whether its trajectory and cost are finite, its iterations, and measures at its
     end."""
 
     status: Status
@@ -131,55 +130,47 @@ _GOES_ON = (
 """Ends of an inner solve after which multipliers are worth updating."""
 
 
-def verdict(end: End, ocp: OCP, xs: Array, us: Array, inner: Inner, rounds: Rounds) -> Status:
-    """What is said of a problem that ended at a trajectory."""
+def status_of(end: End, ocp: OCP, xs: Array, us: Array, inner: Inner, rounds: Rounds) -> Status:
+    """The status of a problem that ended at a trajectory."""
     if end is End.NON_FINITE:
-        return _non_finite(ocp, xs, us, inner.status)
-    if end is End.SOLVED:
-        if not inner.status.success:  # the precision limit of the last inner solve
-            return inner.status
-        return nlp_verdicts.converged(rounds.iterations, inner.gradient, rounds.violation, inner.kkt)
-    worst, o, violation = worst_violation(ocp, xs, us), rounds.options, f"constraint violation {rounds.violation:.1e}"
+        found = _non_finite_constraint(ocp, xs, us)
+        return inner.status if found is None else termination.non_finite(found)
+    o, n = rounds.options, rounds.iterations
+    errors = termination.Errors(inner.kkt, inner.gradient, inner.defect, rounds.violation)
+    measured = termination.Measured(n, errors, o.tolerances)
+    if end is End.SOLVED and inner.status.success:
+        return termination.converged(measured)
+    if end is not End.SOLVED:
+        measured = measured._replace(worst=worst_violation(ocp, xs, us))
     if end is End.NOT_MET:
-        reason = f"Stopped at max_outer_iterations = {o.max_outer_iterations}"
-        distance = f"{violation} > {o.constraint_tolerance:.1e}"
         advice = "Increase max_outer_iterations or constraint_penalty, or start from a better guess."
-        return nlp_verdicts.stopped(StatusCode.MAX_ITERATIONS, reason, distance, worst, advice)
+        return termination.max_iterations(o.max_outer_iterations, measured, advice, of="max_outer_iterations")
     if end is End.SATURATED:
         # at the largest penalties a minimizer is a stationary point of the violation; others are not
         if inner.status.success:
-            return nlp_verdicts.infeasible(rounds.iterations, worst)
-        reason = f"The penalties reached max_constraint_penalty, and the inner solve ended with {inner.status.code}"
-        advice = "Start from a better guess, or use solver = 'dms'."
-        return nlp_verdicts.stopped(inner.status.code, reason, violation, worst, advice, inner.status.kkt)
-    return _stopped(StatusCode.MAX_ITERATIONS if end is End.USED_UP else inner.status.code, inner, rounds, worst)
+            return termination.locally_infeasible(n, measured.worst)
+        return termination.max_penalty(inner.status.code, measured)
+    code = StatusCode.MAX_ITERATIONS if end is End.USED_UP else inner.status.code
+    if code is StatusCode.MAX_ITERATIONS:
+        return termination.max_iterations(o.max_iterations, measured)
+    if code is StatusCode.TIME_LIMIT:
+        return termination.time_limit(o.time_limit, measured)
+    if code is StatusCode.PRECISION_LIMIT:
+        return termination.precision_limit(measured)
+    if code is StatusCode.INTERRUPTED:
+        return termination.interrupted(n)
+    counts = code in (StatusCode.LINE_SEARCH_FAILED, StatusCode.COST_CONVERGED)
+    return termination.of_last_inner_solve(inner.status) if counts else inner.status
 
 
-def _stopped(code: StatusCode, inner: Inner, rounds: Rounds, worst: nlp_verdicts.Worst | None) -> Status:
-    """The limit for all inner solves that was met, or the verdict of the last one, with the constraint that is violated."""
-    o = rounds.options
-    limits = {
-        StatusCode.MAX_ITERATIONS: f"Stopped at max_iterations = {o.max_iterations} for all inner solves",
-        StatusCode.TIME_LIMIT: f"Stopped at time_limit = {o.time_limit} s",
-    }
-    if code not in limits:
-        return inner.status
-    distance = f"gradient {inner.gradient:.1e}, constraint violation {rounds.violation:.1e}"
-    named_ = worst if rounds.violation > o.constraint_tolerance else None
-    advice = f"Increase {code}. If a constraint is unreachable, more iterations do not help."
-    return nlp_verdicts.stopped(code, limits[code], distance, named_, advice)
-
-
-def _non_finite(ocp: OCP, xs: Array, us: Array, status: Status) -> Status:
-    """The status that names a constraint which is not finite, if one is; else the inner solve's."""
+def _non_finite_constraint(ocp: OCP, xs: Array, us: Array) -> termination.NonFinite | None:
+    """The first constraint that is NaN or infinite along a trajectory, or None."""
     parts = imposed(ocp, 1.0, {})
     for part, g in zip(parts, values(ocp, parts, xs, us), strict=True):
         if not np.isfinite(g).all():
             k, i = (int(v) for v in np.argwhere(~np.isfinite(g))[0])
-            name = named(ocp, part, k, i)
-            message = f"NaN or infinity in the constraint {name}."
-            return Status(StatusCode.NON_FINITE, message, component=name, advice="Start from a better guess.")
-    return status
+            return termination.NonFinite(named(ocp, part, k, i), "the constraint")
+    return None
 
 
 def solve_constrained(
@@ -224,7 +215,7 @@ class _Solve:
                 looks = False
                 continue
             if end is not None:
-                status = verdict(end, self.ocp, solution.xs, solution.us, inner, rounds)
+                status = status_of(end, self.ocp, solution.xs, solution.us, inner, rounds)
                 return self._ended(solution, parts, status)
             parts = [stiffened(part, slow, self.options) for part, slow in zip(parts, grows, strict=True)]
 
@@ -260,7 +251,7 @@ class _Solve:
             try:
                 self._tell(replace(last, iterate=lambda: (np.array(solution.xs), np.array(solution.us))))
             except KeyboardInterrupt:
-                status = verdicts.interrupted(self.rounds.iterations)
+                status = termination.interrupted(self.rounds.iterations)
         return replace(
             solution,
             status=status,

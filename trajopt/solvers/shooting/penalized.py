@@ -27,7 +27,7 @@ from trajopt.problem.constraints import UNBOUNDED, Constraint
 from trajopt.problem.expansion import residual_batch
 from trajopt.problem.ocp import OCP, Phase
 from trajopt.problem.terms import CostTerm
-from trajopt.solvers.nlp.nlp_verdicts import Worst
+from trajopt.solvers.termination import WorstConstraint
 
 SHIFT, LOWER, UPPER = "shift", "lower", "upper"
 OWN = "constraint: "
@@ -213,12 +213,12 @@ def named(ocp: OCP, part: Imposed, k: int, i: int) -> str:
     return f"{part.place(ocp).component_names[i]} at knot {part.place.knots.start + k}"
 
 
-def worst_violation(ocp: OCP, xs: Array, us: Array) -> Worst | None:
+def worst_violation(ocp: OCP, xs: Array, us: Array) -> WorstConstraint | None:
     """The constraint that a trajectory violates most, by name and knot; None where none is violated."""
     worst, parts = None, imposed(ocp, 1.0, {})
     for part, g in zip(parts, values(ocp, parts, xs, us), strict=True):
         excess = np.abs(g - np.clip(g, part.lower, part.upper))
         if excess.size and excess.max() > (0.0 if worst is None else worst.violation):
             k, i = (int(v) for v in np.unravel_index(np.argmax(excess), excess.shape))
-            worst = Worst(named(ocp, part, k, i), float(excess[k, i]))
+            worst = WorstConstraint(named(ocp, part, k, i), float(excess[k, i]))
     return worst

@@ -64,7 +64,7 @@ def of_both(
 ) -> Solution:
     """The second solution if it is one, else the first; with the records of both.
 
-    first_end, start: for the account, how the first one ended and what is new of the second. Where neither is one, the advice is
+    first_end, start: a sentence on how the first one ended, and what is new of the second. Where neither is one, the advice is
     that of the second, whose gaps the first would advise; unless the first names a place. A second start that was stopped by hand
     or by its time limit ends the solve as such, with the first one's trajectory.
     """
@@ -72,14 +72,14 @@ def of_both(
     best = second if second.status.success else found
     how = "converged" if second.status.success else f"ended with {second.status.code}"
     first_end = (
-        first_end or f"The solve with linear gaps ended with {found.status.code} after {found.iterations} iterations"
+        first_end or f"The solve with linear gaps ended with {found.status.code} after {found.iterations} iterations."
     )
-    account = f"{first_end}. A second start {start} {how}."
     last = second.status if second.status.code in STOPPED else best.status
+    message = last.message if first_end in last.message else f"{last.message} {first_end}"
     advice = last.advice if last.knot is not None else second.status.advice
     return replace(
         best,
-        status=replace(last, message=f"{last.message} {account}", advice=advice),
+        status=replace(last, message=f"{message} A second start {start} {how}.", advice=advice),
         iterations=found.iterations + second.iterations,
         history=(*found.history, *(replace(r, iteration=r.iteration + first) for r in second.history)),
     )

@@ -28,8 +28,9 @@ from trajopt.problem.ocp import OCP
 from trajopt.results.records import Callback, Journal
 from trajopt.results.solution import Solution
 from trajopt.results.status import SOLVED, Status
+from trajopt.solvers import termination
 from trajopt.solvers.options import SLQOptions
-from trajopt.solvers.shooting import verdicts
+from trajopt.solvers.shooting import shooting_diagnosis
 from trajopt.solvers.shooting.ddp_model import Damping, Model, PlainModel, Problem
 from trajopt.solvers.shooting.iterate import Iterate, Residuals, Step, measured, rolled_out, step_of, violation
 from trajopt.solvers.shooting.optimality import nearly_optimal, scaled_kkt
@@ -103,7 +104,7 @@ class ShootingLoop:
                 self.at_once = self._compiled()
                 status = self._solve(guess)
             except KeyboardInterrupt:
-                status = verdicts.interrupted(self.iteration)
+                status = termination.interrupted(self.iteration)
             try:
                 return self._solution(status, guess)
             finally:
@@ -155,7 +156,9 @@ class ShootingLoop:
         return self._expanded(xs, us, self.preferred.evaluator) or self._non_finite(xs, us)
 
     def _non_finite(self, xs: Array, us: Array) -> Status:
-        return verdicts.non_finite(self.ocp, xs, self.evaluator.expand(xs, us))
+        return termination.non_finite(
+            shooting_diagnosis.non_finite_entry(self.ocp, xs, self.evaluator.expand(xs, us)), termination.BETTER_ROLLOUT
+        )
 
     def _expanded(self, xs: Array, us: Array, evaluator: Evaluator) -> Iterate | None:
         """The iterate, or None if its expansion is not finite."""
@@ -168,14 +171,18 @@ class ShootingLoop:
     def _finished(self, at: Residuals) -> Status | None:
         o = self.options
         if at.stop <= 1.0:
-            return verdicts.converged(self.iteration, at.gradient, at.defect, o)
+            return termination.converged(self._measured(at, None))
         if nearly_optimal(self.journal.records, at.defect, o) and (kkt := self._kkt_of(at)) <= o.kkt_tolerance:
-            return verdicts.optimal(self.iteration, kkt, at.gradient, at.defect)
+            return termination.converged(self._measured(at, kkt))
         if self.iteration >= o.max_iterations:
-            return verdicts.max_iterations(at.gradient, at.defect, o)
+            return termination.max_iterations(o.max_iterations, self._measured(at, self._kkt_of(at)))
         if o.time_limit is not None and time.perf_counter() - self.began > o.time_limit:
-            return verdicts.time_limit(self.iteration, at.gradient, at.defect, o)
+            return termination.time_limit(o.time_limit, self._measured(at, self._kkt_of(at)))
         return None
+
+    def _measured(self, at: Residuals, kkt: float | None) -> termination.Measured:
+        errors = termination.Errors(kkt, at.gradient, at.defect)
+        return termination.Measured(self.iteration, errors, self.options.tolerances)
 
     def _advance(self, at: Iterate) -> Status | None:
         """One iteration: a direction, a search along it, the next iterate."""
@@ -227,12 +234,12 @@ class ShootingLoop:
     def _ended(self, iteration: CompiledIteration, code: int) -> Status:
         """What the last call said, which was the last one."""
         self._look_at(iteration, iteration.slot)
-        told, self.policy = iteration.record, iteration.policy
+        o, told, self.policy = self.options, iteration.record, iteration.policy
         if code == iteration.NOT_POSITIVE_DEFINITE:
-            return verdicts.not_positive_definite(told.failed_at, self.options)
+            return termination.not_positive_definite(told.failed_at, o.max_regularization, o.hessian)
         if code == iteration.NO_PROGRESS:
             return self._no_progress(iteration.best)
-        status = verdicts.cost_converged(self.iteration + 1, told.change, self.options, told.kkt_new)
+        status = termination.cost_converged(self.iteration + 1, told.change, o.cost_tolerance, told.kkt_new)
         if status.success:
             self.iterate = iteration.fresh or self.iterate
         return status
@@ -291,6 +298,7 @@ class ShootingLoop:
 
         A model that can make Quu positive definite is left at the first failure: others come first.
         """
+        o = self.options
         while True:
             with self.journal.timed("derivatives"):
                 problem = model.problem(at, self._damping(at), definite)
@@ -300,7 +308,7 @@ class ShootingLoop:
                 with self.journal.timed("backward"):
                     return self.search.bent(at, step_of(at, policy, linear, D2, self.lq_solver), problem.lq)
             if self.regularization.saturated or model.modifies:
-                return verdicts.not_positive_definite(policy.failed_at, self.options)
+                return termination.not_positive_definite(policy.failed_at, o.max_regularization, o.hessian)
             self.regularization = self.regularization.raised()
 
     def _lq_solution(self, at: Iterate, problem: Problem) -> tuple[Policy, LQStep, float]:
@@ -348,7 +356,8 @@ class ShootingLoop:
             self.regularization = self.regularization.lowered()
         change = abs(at.cost - new.cost)
         if change < o.cost_tolerance * abs(new.cost) and new.defect <= o.defect_tolerance:
-            return verdicts.cost_converged(self.iteration + 1, change / abs(new.cost), o, self._kkt(new))
+            share = change / abs(new.cost)
+            return termination.cost_converged(self.iteration + 1, share, o.cost_tolerance, self._kkt(new))
         return None
 
     def _no_progress(self, best: Iterate) -> Status:
@@ -359,11 +368,12 @@ class ShootingLoop:
         if isinstance(step, Status):
             return step
         kkt = self._kkt(best)
+        end = self._measured(best, kkt)._replace(iterations=self.iteration + 1)
         if kkt <= SOLVED or promised(self.merit, best, step) <= NEAR_ROUNDING:
-            return verdicts.precision_limit(best.gradient, best.defect, self.options, kkt)
+            return termination.precision_limit(end)
         if self.drift.over:
-            return verdicts.adrift(self.iteration + 1, best.defect)
-        return verdicts.line_search_failed(self.iteration + 1, best.gradient, self.options, self.ocp, best.expansion.lq)
+            return termination.line_search_failed(termination.OPEN_DEFECTS, end)
+        return shooting_diagnosis.no_step(self.ocp, best.expansion.lq, end)
 
     # -- the account ----------------------------------------------------------------------------------------------------
     def _record(self, at: Iterate, attempt: Attempt | None = None) -> None:

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from trajopt.lq.lq_solver import LQSolver
-from trajopt.solvers.nlp.nlp_verdicts import STATIONARY
+from trajopt.solvers.nlp.nlp_diagnosis import STATIONARY_VIOLATION
 from trajopt.solvers.qp.blocks.elastic_rows import ElasticHessian, ElasticJacobian
 from trajopt.solvers.qp.convexity import positive_definite
 from trajopt.solvers.qp.interior_point import InteriorPoint
@@ -80,7 +80,7 @@ def elastic_step(qp: QP, weight: float, largest: float, lq_solver: LQSolver | No
     if best is None:
         return None
     attainable = now - _violated(qp, best.w)
-    if attainable <= STATIONARY * now:
+    if attainable <= STATIONARY_VIOLATION * now:
         return ElasticStep(best, weight, True, False)
     while True:
         found = _solved(qp, solver, weight)

@@ -35,8 +35,9 @@ import numpy as np
 from dynamics_backends.protocol import Array
 from trajopt.lq.lq_solver import LQSolver
 from trajopt.results.records import Callback, Journal
-from trajopt.results.status import SOLVED, Status, StatusCode
-from trajopt.solvers.nlp import nlp_verdicts as verdicts
+from trajopt.results.status import SOLVED, Status
+from trajopt.solvers import termination
+from trajopt.solvers.nlp import nlp_diagnosis
 from trajopt.solvers.nlp.nlp import NLP, NLPSolution, trajectory_at
 from trajopt.solvers.options import SQPOptions
 from trajopt.solvers.qp.kkt.riccati_kkt import UnstructuredQP
@@ -112,9 +113,10 @@ class SQPLoop:
         """Iterate from a guess until a test fires."""
         with np.errstate(all="ignore"):  # non-finite numbers are found and reported, not warned about
             try:
-                status = verdicts.contradiction(self.nlp) or self._solve(w, multipliers)
+                crossed = nlp_diagnosis.crossed_bounds(self.nlp)
+                status = self._solve(w, multipliers) if crossed is None else termination.infeasible(crossed)
             except KeyboardInterrupt:
-                status = Status(StatusCode.INTERRUPTED, self._interruption())
+                status = termination.interrupted(self.progress.iteration)
             except UnstructuredQP as error:
                 raise ValueError(f"qp_solver = 'riccati': {error}") from error
             return self._solution(status, w)
@@ -129,7 +131,7 @@ class SQPLoop:
         with self.journal.timed("derivatives"):
             at = iterate_at(nlp, start, y, z, self.options) if start.finite else None
         if at is None:
-            return verdicts.non_finite(nlp, w, start.f, start.g)
+            return termination.non_finite(nlp_diagnosis.non_finite_number(nlp, w, start.f, start.g))
         while True:
             self._remember(at)
             status = self._finished(at) or self._advance(at)
@@ -145,23 +147,19 @@ class SQPLoop:
             self.progress.best = at
 
     def _finished(self, at: Iterate) -> Status | None:
-        o, distance = self.options, self._distance(at)
+        o, n = self.options, self.progress.iteration
         if at.is_solution(o):
-            return verdicts.converged(self.progress.iteration, at.gradient, at.violation, at.kkt)
+            return termination.converged(self._measured(at))
         if at.f < -UNBOUNDED_BELOW * self.progress.objective_size and at.violation <= o.constraint_tolerance * max(
             1.0, float(np.abs(at.w).max())
         ):
-            return verdicts.unbounded(self.progress.iteration, at.f)
-        code, reason = None, ""
-        if self.progress.iteration >= o.max_iterations:
-            code, reason = StatusCode.MAX_ITERATIONS, f"Stopped at max_iterations = {o.max_iterations}"
-        elif o.time_limit is not None and time.perf_counter() - self.progress.began > o.time_limit:
-            code, reason = StatusCode.TIME_LIMIT, f"Stopped at time_limit = {o.time_limit} s"
-        if code is None:
-            return None
-        other = "" if o.hessian == "exact" else ", use hessian = 'exact' (the present one omits second derivatives)"
-        advice = f"Increase {code}{other}, or start from a better guess."
-        return verdicts.stopped(code, reason, distance, self._worst(at), advice, at.kkt)
+            return termination.unbounded(n, at.f)
+        if n >= o.max_iterations:
+            advice = termination.MORE_ITERATIONS + ("" if o.hessian == "exact" else termination.EXACT_HESSIAN)
+            return termination.max_iterations(o.max_iterations, self._measured(at), advice)
+        if o.time_limit is not None and time.perf_counter() - self.progress.began > o.time_limit:
+            return termination.time_limit(o.time_limit, self._measured(at))
+        return None
 
     # -- one iteration --------------------------------------------------------------------------------------------------
     def _advance(self, at: Iterate) -> Iterate | Status:
@@ -169,7 +167,8 @@ class SQPLoop:
         with self.journal.timed("derivatives"):
             H = hessian_at(at, self.options)
         if not np.isfinite(H.data).all():
-            return verdicts.non_finite(at.nlp, at.w, at.f, at.g, "an entry of the Hessian")
+            what = nlp_diagnosis.non_finite_number(at.nlp, at.w, at.f, at.g, "an entry of the Hessian")
+            return termination.non_finite(what)
         damping, floor, first, promise = self.damping, 0.0, self.damping.scale, np.inf
         for attempt in range(SCALINGS + RETRIES):
             convex, found = self._directed(at, damping.scale * H, floor)
@@ -270,30 +269,18 @@ class SQPLoop:
             return step_of(at, qp, found, 0.0)
         state.another(at.theta)
         if state.hopeless:
-            return verdicts.stopped(
-                StatusCode.LINE_SEARCH_FAILED,
-                f"The linearized constraints are infeasible, and their violation did not decrease in {state.count} iterations",
-                self._distance(at),
-                self._worst(at),
-                "Relax the named constraint, or start from another guess.",
-                at.kkt,
-            )
+            return termination.line_search_failed(termination.CONTRADICTING_ROWS, self._measured(at))
         step = self._feasibility_step(at, floor) if state.leaves_objective else None
         if step is not None:
             return step
         elastic = elastic_step(qp, state.weight, self.options.max_elastic_weight, self.qps.lq_solver)
         if elastic is not None and elastic.stationary and at.violation > self.options.constraint_tolerance:
-            return verdicts.infeasible(self.progress.iteration, verdicts.worst_constraint(at.nlp, at.w, at.g))
+            return termination.locally_infeasible(self.progress.iteration, self._measured(at).worst)
         if elastic is not None and elastic.sufficient:
             state.weight = elastic.weight
             return step_of(at, qp, elastic.solution, elastic.weight)
-        return self._feasibility_step(at, floor) or verdicts.stopped(
-            StatusCode.LINE_SEARCH_FAILED,
-            f"The QP of iteration {self.progress.iteration} could not be solved",
-            self._distance(at),
-            self._worst(at),
-            "Scale variables and constraints to similar magnitudes, or try another qp_solver.",
-        )
+        step = self._feasibility_step(at, floor)
+        return step or termination.line_search_failed(termination.UNSOLVED_QP, self._measured(at))
 
     def _feasibility_step(self, at: Iterate, floor: float) -> Step | None:
         """A step that reduces the violation whatever becomes of the objective; the multipliers of the program stay."""
@@ -317,35 +304,21 @@ class SQPLoop:
 
     def _stuck(self, at: Iterate, step: Step, taken: Taken, promise: float) -> Status:
         """No step length was accepted: rounding, or a failure."""
-        worst, distance = self._worst(at), self._distance(at)
-        if np.isinf(step.weight) and worst is not None:
-            return verdicts.infeasible(self.progress.iteration, worst)
-        if self._is_noise(at, promise) or (at.kkt <= SOLVED and worst is None):
-            advice = "Increase the tolerances, or scale the problem; finite differences may limit the precision."
-            reason = "Double precision allows no further progress"
-            return verdicts.stopped(StatusCode.PRECISION_LIMIT, reason, distance, worst, advice, at.kkt)
-        reason = f"No step length was accepted in iteration {self.progress.iteration - 1}"
-        if taken.broken:
-            reason += f" ({taken.broken} trial points were NaN or infinite)"
-        advice = "Check the derivatives, start from a better guess, or try another globalization."
-        return verdicts.stopped(StatusCode.LINE_SEARCH_FAILED, reason, distance, worst, advice)
+        measured, violated = self._measured(at), at.violation > self.options.constraint_tolerance
+        if np.isinf(step.weight) and violated:
+            return termination.locally_infeasible(measured.iterations, measured.worst)
+        if self._is_noise(at, promise) or (at.kkt <= SOLVED and not violated):
+            return termination.precision_limit(measured)
+        return termination.line_search_failed(termination.no_step_length(taken.broken), measured)
 
     # -- the account ----------------------------------------------------------------------------------------------------
     def _value(self, at: Iterate) -> float:
         return self.test.value(at.f, at.theta)
 
-    def _worst(self, at: Iterate) -> verdicts.Worst | None:
-        """The constraint to name, if one is violated beyond the tolerance."""
-        worst = verdicts.worst_constraint(at.nlp, at.w, at.g)
-        return worst if worst is not None and worst.violation > self.options.constraint_tolerance else None
-
-    def _distance(self, at: Iterate) -> str:
-        return f"scaled KKT error {at.kkt:.1e}, gradient {at.gradient:.1e}, constraint violation {at.violation:.1e}"
-
-    def _interruption(self) -> str:
-        if self.progress.iteration == 0:
-            return "Interrupted before the first step; returning the initial guess."
-        return f"Interrupted in iteration {self.progress.iteration}; returning the best iterate."
+    def _measured(self, at: Iterate) -> termination.Measured:
+        errors = termination.Errors(at.kkt, at.gradient, violation=at.violation)
+        worst = nlp_diagnosis.worst_constraint(at.nlp, at.w, at.g)
+        return termination.Measured(self.progress.iteration, errors, self.options.tolerances, worst)
 
     def _record(self, at: Iterate, step: Step | None = None, taken: Taken | None = None) -> None:
         """Tell of an iterate and the step from it, if there was one."""

@@ -12,12 +12,12 @@ from trajopt.problem.ocp import OCP
 from trajopt.results.records import Callback, Journal
 from trajopt.results.solution import Solution
 from trajopt.results.status import Status
+from trajopt.solvers import termination
 from trajopt.solvers.methods.newton import End, Ended, Newton
 from trajopt.solvers.options import SLQOptions
-from trajopt.solvers.shooting import verdicts
-from trajopt.solvers.shooting.newton.newton_ends import to_blame, verdict
 from trajopt.solvers.window.driver import run_alone
 from trajopt.solvers.window.newton_numpy import NewtonNumpy
+from trajopt.solvers.window.newton_status import status_of, to_blame
 from trajopt.solvers.window.requests import Gains, Solved
 from trajopt.stage.engine import is_compiled
 from trajopt.stage.evaluation import Evaluator, StageEvaluator
@@ -61,7 +61,7 @@ def solve_newton(
 
     def worded(ended: Ended) -> Status:
         blamed = (ocp, *slot.trajectory, (evaluator, exact or evaluator), lq_solver)
-        return verdict(ended, options, lambda: to_blame(*blamed))
+        return status_of(ended, options, lambda: to_blame(*blamed))
 
     method.report = report
     try:
@@ -74,7 +74,7 @@ def solve_newton(
                 else:
                     method.report_end()
             except KeyboardInterrupt:
-                status = verdicts.interrupted(method.iteration)
+                status = termination.interrupted(method.iteration)
                 if method.begun:
                     slot.answer(Gains())
             if method.begun:

@@ -237,10 +237,9 @@ def test_bounds_without_room_are_those_of_their_problem_alone():
     batch = Batch(ocp, {"x0": x0, "u_lower": lower, "u_upper": upper})
     found = to.solve_batch(batch, guess=guess, solver="ddp", threads=1, gains=True)
     assert found.meta["how"] == "lanes" and found.meta["referred"] == [3]
-    assert (
-        found.status[7].code is StatusCode.INFEASIBLE
-        and "Problem 7 has contradictory control bounds" in found.status[7].message
-    )
+    crossed = found.status[7]
+    assert crossed.code is StatusCode.INFEASIBLE
+    assert crossed.message.endswith(" at knot 0 of problem 7 contradict each other: lower 1 > upper -1.")
     single = to.solve(batch[3], Guess(guess.xs[3], guess.us[3]), solver="ddp", check=False)
     assert found.status[3].code is single.status.code and found.iterations[3] == single.iterations
     assert (

@@ -116,7 +116,7 @@ def test_times_that_are_no_numbers_are_named(name):
     phase = replace(members[1].phases[0], dt=np.full(20, np.nan))
     members[1] = replace(members[1], **({"start": np.nan} if name == "start" else {"phases": (phase,)}))
     found = to.solve_batch(members, options=FEW, solver="slq")
-    assert found.status[1].code is StatusCode.NON_FINITE and f"{name} of problem 1 contains NaN" in found.messages[1]
+    assert found.status[1].code is StatusCode.NON_FINITE and f"in {name} of problem 1." in found.messages[1]
     assert np.isfinite(found.cost[[0, 2]]).all()
 
 

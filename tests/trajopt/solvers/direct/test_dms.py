@@ -1,4 +1,4 @@
-"""Direct multiple shooting with IPOPT: optima known otherwise, verdicts, records, multipliers, options."""
+"""Direct multiple shooting with IPOPT: optima known otherwise, statuses, records, multipliers, options."""
 
 import sys
 
@@ -142,7 +142,7 @@ def test_gains_bring_a_disturbed_motion_to_the_goal():
     assert ends[0] <= 0.02 * ends[1]
 
 
-# -- verdicts -----------------------------------------------------------------------------------------------------------
+# -- statuses -----------------------------------------------------------------------------------------------------------
 
 
 def test_an_unreachable_goal_is_named():

@@ -239,7 +239,7 @@ def test_ctrl_c_during_a_call_leaves_the_iterate_that_it_led_to(monkeypatch):
     by_ipm(ocp, guess_of(ocp), None, lambda record: seen.append((record.cost, *record.iterate())))
     monkeypatch.setattr(InteriorLoop, "iterate", interrupted)
     found = by_ipm(ocp, guess_of(ocp))
-    assert found.status.code is StatusCode.INTERRUPTED and len(found.history) == 4
+    assert found.status.code is StatusCode.INTERRUPTED and found.iterations == len(found.history) == 4
     cost, xs, _ = seen[4]
     np.testing.assert_array_equal(found.xs, xs)
     assert found.cost == cost

@@ -14,11 +14,12 @@ from trajopt import OCP, Guess, SampledSystem, StatusCode, control_cost, solve, 
 from trajopt.lq.lq import LQProblem, stationarity
 from trajopt.results.status import Status
 from trajopt.solvers.methods.newton import FAR, FRACTIONS, PLAIN, WIDE, Newton, Size
-from trajopt.solvers.options import DDPOptions, SLQOptions
+from trajopt.solvers.options import DDPOptions
 from trajopt.solvers.rules.barrier import first_weight
 from trajopt.solvers.rules.filter import Filter
 from trajopt.solvers.shooting.optimality import scaled
-from trajopt.solvers.shooting.verdicts import line_search_failed
+from trajopt.solvers.shooting.shooting_diagnosis import no_step
+from trajopt.solvers.termination import Errors, Measured
 from trajopt.solvers.window.barrier import Barrier, interior
 from trajopt.solvers.window.requests import Direction, Keep, Point, Step, Trial
 from trajopt.stage.numerics import numerics_for
@@ -274,7 +275,7 @@ def damped_axis(rate, dt):
 def test_an_unstable_integration_is_named_instead_of_the_search():
     ocp = damped_axis(150.0, 0.1)
     lq = numerics_for(ocp).evaluator.expand(np.tile(ocp.x0, (101, 1)), np.zeros((100, 1))).lq
-    status = line_search_failed(3, 1.0, SLQOptions(), ocp, lq)
+    status = no_step(ocp, lq, Measured(3, Errors(gradient=1.0), Errors()))
     assert not status.success
     assert "integration is unstable" in status.message
     assert status.component == "rate"

@@ -9,8 +9,8 @@ from swing_ups import bundled_swing_up, swing_up_from_elsewhere
 
 import trajopt as to
 from problems.robots import erd_names
-from trajopt.solvers.shooting import verdicts
 from trajopt.solvers.shooting.restart import of_both
+from trajopt.solvers.termination import OPEN_DEFECTS, Errors, Measured, line_search_failed
 
 
 def first_start(found):
@@ -43,7 +43,7 @@ def test_both_starts_share_the_iterations():
 def test_nonlinear_gaps_are_advised_where_they_were_not_tried():
     ocp, guess = bundled_swing_up()
     second = to.solve(ocp, guess, {"max_iterations": 4}, solver="fddp", check=False)
-    first = replace(second, status=verdicts.adrift(26, 1.0))
+    first = replace(second, status=line_search_failed(OPEN_DEFECTS, Measured(26, Errors(defect=1.0), Errors())))
     both = of_both(first, second).status
     assert "the defects do not close" in both.message
     assert "Try nonlinear gaps (solver = 'fddp')" in first.status.advice

@@ -11,6 +11,7 @@ import numpy as np
 from dynamics_backends.protocol import Array
 from trajopt.problem.ocp import OCP
 from trajopt.results.status import Status, StatusCode
+from trajopt.solvers import termination
 from trajopt.solvers.batch.problems.batch import DYNAMICS, Batch
 from trajopt.solvers.batch.solution import BatchSolution
 from trajopt.validation.finiteness import explained
@@ -24,32 +25,25 @@ def flawed(batch: Batch, guess: tuple[Array, Array]) -> dict[int, Status]:
 
     guess: xs (n or 1, N + 1, nx), us (n or 1, N, nu).
     """
-    found = {i: _not_a_number(i, name) for i, name in _not_numbers(batch, guess).items()}
-    for i in _crossed(batch):
-        found.setdefault(i, _infeasible(i))
+    found = {
+        i: termination.non_finite_value(name, i, may_be_infinite=_may_be_infinite(name))
+        for i, name in _not_numbers(batch, guess).items()
+    }
+    for i, bounds in _crossed(batch):
+        found.setdefault(i, termination.infeasible(bounds, f"Correct the bounds. {termination.REST_OF_BATCH}"))
     return found
 
 
-def _not_a_number(i: int, name: str) -> Status:
-    held = "NaN" if _may_be_infinite(name) else "NaN or infinity"
-    advice = "Set finite numbers. The other problems of the batch are not affected."
-    return Status(StatusCode.NON_FINITE, f"{name} of problem {i} contains {held}.", advice=advice)
-
-
-def _infeasible(i: int) -> Status:
-    message = f"Problem {i} has contradictory control bounds: a lower bound is above the upper bound."
-    return Status(
-        StatusCode.INFEASIBLE, message, advice="Correct the bounds. The other problems of the batch are not affected."
-    )
-
-
-def _crossed(batch: Batch) -> list[int]:
-    """The problems of which a control has a lower bound above its upper one."""
+def _crossed(batch: Batch) -> Iterator[tuple[int, termination.CrossedBounds]]:
+    """The problems of which a control has a lower bound above its upper one, with the first such control."""
     bounds = batch.bounds()
     if bounds is None:
-        return []
-    crossed = (bounds[0] > bounds[1]).any(axis=(1, 2))
-    return np.flatnonzero(np.broadcast_to(crossed, len(batch))).tolist()
+        return
+    lower, upper = (np.broadcast_to(b, (len(batch), *b.shape[1:])) for b in np.broadcast_arrays(*bounds))
+    for i in np.flatnonzero((lower > upper).any(axis=(1, 2))).tolist():
+        k, j = (int(v) for v in np.argwhere(lower[i] > upper[i])[0])
+        name = f"{batch.ocp.control_names[j]} at knot {k} of problem {i}"
+        yield i, termination.CrossedBounds(name, float(lower[i, k, j]), float(upper[i, k, j]))
 
 
 def _not_numbers(batch: Batch, guess: tuple[Array, Array]) -> dict[int, str]:

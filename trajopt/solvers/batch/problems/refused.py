@@ -1,4 +1,4 @@
-"""Problems of a batch that a single solve refuses: each has a status that says why, in the words of :mod:`trajopt.validation`."""
+"""Problems of a batch that a single solve refuses: each has a status with the findings of :mod:`trajopt.validation`."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from dynamics_backends.protocol import Array
 from trajopt.guesses.guesses import Guess
 from trajopt.problem.terms import QUATERNION_TOLERANCE, quaternion_errors
 from trajopt.results.status import Status, StatusCode
+from trajopt.solvers import termination
 from trajopt.solvers.batch.problems.batch import Batch
 from trajopt.solvers.shooting.penalized import places
 from trajopt.validation.validation import (
@@ -42,10 +43,8 @@ def refused(batch: Batch, guess: tuple[Array, Array], flaws: Mapping[int, Status
         raise InvalidProblem(errors[0])
     found = {}
     for i in wrong - flaws.keys():
-        code = StatusCode.INFEASIBLE if i in contradictory else StatusCode.ERROR
-        told = "; ".join(finding.message for finding in errors[i])
-        advice = "The other problems of the batch are not affected."
-        found[i] = Status(code, f"Problem {i} is invalid: {told}.", advice=advice)
+        mistakes = "; ".join(finding.message for finding in errors[i])
+        found[i] = termination.invalid(i, mistakes, contradictory=i in contradictory)
     first = next((i for i in range(len(batch)) if i not in flaws and i not in found), None)
     if first is not None:
         require_valid(batch[first], _of_problem(batch, guess, first))

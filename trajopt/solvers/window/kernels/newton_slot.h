@@ -63,7 +63,7 @@ typedef struct {
     const double *alphas;
     const signed char *every, *none;
     lq_attempt ahead;
-    const newton_point_t *ahead_of;
+    newton_point_t *ahead_of;
     const newton_problem_t *problem;
     newton_point_t *at, *fresh;
     newton_step_t *tried[2], *last;
@@ -254,12 +254,14 @@ static long newton_convex(newton_t *o, long first, long last, double delta, cons
 
 /* -- rollouts ------------------------------------------------------------------------------------------------------------------------- */
 
-/* Trajectories for `count` step lengths from `alphas` on; nodes: knots at which the motion starts from the linear step. */
-static void newton_roll(newton_t *o, const newton_step_t *step, const double *alphas, long count, const signed char *nodes)
+/* Trajectories for `count` step lengths from `alphas` on, from the controls us under the gains K; nodes: knots at which the motion starts from the
+   linear step. */
+static void newton_roll(newton_t *o, const double *us, const double *K, const newton_step_t *step, const double *alphas, long count,
+                        const signed char *nodes)
 {
     const double began = now();
     const long N = o->N, nx = o->nx;
-    const trials_t r = {N, 0, o->at->xs, o->at->us, step->dx, step->du, step->K, o->at->d, o->problem->lower, o->problem->upper,
+    const trials_t r = {N, 0, o->at->xs, us, step->dx, step->du, K, o->at->d, o->problem->lower, o->problem->upper,
                         alphas, nodes, o->X, o->U, o->D};
     memset(o->cost, 0, sizeof(double) * count);
     for (long j = 0; j < o->count; j++) {
@@ -284,12 +286,9 @@ static void newton_roll_out(newton_t *o, const double *us, const double *K)
 {
     static const double still[1] = {0.0};
     const long N = o->N, n = o->sweeps.n, m = o->sweeps.m;
-    const newton_step_t step = {(double *)K, NULL, o->tried[1]->dx, o->tried[1]->du};
-    double *own = o->at->us;
-    memset(step.dx, 0, sizeof(double) * (N + 1) * n), memset(step.du, 0, sizeof(double) * N * m);
-    o->at->us = (double *)us;
-    newton_roll(o, &step, still, 1, o->none);
-    o->at->us = own;
+    const newton_step_t *step = o->tried[1];
+    memset(step->dx, 0, sizeof(double) * (N + 1) * n), memset(step->du, 0, sizeof(double) * N * m);
+    newton_roll(o, us, K, step, still, 1, o->none);
 }
 
 /* Trial of requests.py, from row i of what was tried. */
@@ -408,7 +407,7 @@ EXPORT void newton_solve_step(newton_t *o, long place, long first, long last, do
     to->slope = change[0], to->fraction = fraction;
     to->longest = o->bounded ? barrier_longest(&o->barrier, o->at->us, to->du) : 1.0;
     o->seconds[BACKWARD] += now() - began;
-    newton_roll(o, to, &to->longest, 1, o->every);
+    newton_roll(o, o->at->us, to->K, to, &to->longest, 1, o->every);
     answer_step(o, to);
 }
 
@@ -418,7 +417,7 @@ EXPORT long newton_try(newton_t *o, long place, long first, long count)
     const newton_step_t *step = o->tried[place];
     if (count > o->trials) count = o->trials;
     for (long i = 0; i < count; i++) o->own_alphas[i] = step->longest * o->alphas[first + i];
-    newton_roll(o, step, o->own_alphas, count, o->every);
+    newton_roll(o, o->at->us, step->K, step, o->own_alphas, count, o->every);
     for (long i = 0; i < count; i++) answer_trial(o, i, o->answer + 3 * i);
     return count;
 }

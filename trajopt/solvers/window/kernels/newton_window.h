@@ -49,7 +49,7 @@ EXPORT void window_start(newton_t *o, const newton_problem_t *problem)
     if (!o->bounded) return;
     const newton_step_t *step = o->tried[1];
     memset(step->dx, 0, sizeof(double) * (o->N + 1) * o->sweeps.n), memset(step->du, 0, sizeof(double) * o->N * o->sweeps.m);
-    newton_roll(o, step, still, 1, o->every);
+    newton_roll(o, o->at->us, step->K, step, still, 1, o->every);
     o->answer[0] = o->cost[0];
 }
 
@@ -184,7 +184,7 @@ EXPORT void window_return(const newton_t *alone, newton_t *o) { newton_hand_over
 static long go_on_behind_attempt(newton_t *o)
 {
     lq_attempt *a = &o->ahead;
-    newton_point_t *e = (newton_point_t *)o->ahead_of;
+    newton_point_t *e = o->ahead_of;
     e->cost = a->cost, e->defect = a->defect, e->theta = a->theta, e->costate = a->costate;
     e->gradient = a->finite ? a->gradient : NAN, e->scaled = a->finite ? a->scaled : NAN;
     switch (o->request) {

@@ -1,4 +1,4 @@
-"""How a solve by Newton's loop ends, in numbers and in words."""
+"""The status of a solve by Newton's method, and what is to blame where numbers or the search have failed."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from dynamics_backends.protocol import Array
 from trajopt.lq.lq_solver import LQSolver
 from trajopt.problem.ocp import OCP
 from trajopt.results.status import Status
+from trajopt.solvers import termination
 from trajopt.solvers.methods.newton import End, Ended
 from trajopt.solvers.options import SLQOptions
-from trajopt.solvers.shooting import verdicts
+from trajopt.solvers.shooting import shooting_diagnosis
 from trajopt.stage.evaluation import Evaluator, Expansion
 
 
@@ -25,25 +26,28 @@ class Blamed(NamedTuple):
     expansion: Expansion
 
 
-def verdict(at: Ended, o: SLQOptions, refused: Callable[[], Blamed]) -> Status:
+def status_of(at: Ended, o: SLQOptions, refused: Callable[[], Blamed]) -> Status:
     """The status of an end; refused: finds what is to blame for a failure."""
-    end, iterations, gradient, defect, kkt, change = at
+    end, n, errors = at.end, at.iterations, termination.Errors(at.kkt, at.gradient, at.defect)
+    measured = termination.Measured(n, errors, o.tolerances)
     if end is End.OPTIMAL:
-        return verdicts.optimal(iterations, kkt, gradient, defect)
+        return termination.converged(measured)
     if end is End.CHEAPER:
-        return verdicts.cost_converged(iterations, change, o, kkt)
+        return termination.cost_converged(n, at.change, o.cost_tolerance, at.kkt)
     if end is End.MOST_ITERATIONS:
-        return verdicts.max_iterations(gradient, defect, o, kkt)
+        return termination.max_iterations(o.max_iterations, measured)
     if end is End.OUT_OF_TIME:
-        return verdicts.time_limit(iterations, gradient, defect, o)
+        return termination.time_limit(o.time_limit, measured)
     if end is End.ROUNDED:
-        return verdicts.precision_limit(gradient, defect, o, kkt)
+        return termination.precision_limit(measured)
     if end is End.INTERRUPTED:
-        return verdicts.interrupted(iterations)
+        return termination.interrupted(n)
     ocp, xs, expansion = refused()
     if end is End.NOT_FINITE:
-        return verdicts.non_finite(ocp, xs, expansion)
-    return verdicts.line_search_failed(iterations + 1, gradient, o, ocp, expansion.lq)
+        return termination.non_finite(
+            shooting_diagnosis.non_finite_entry(ocp, xs, expansion), termination.BETTER_ROLLOUT
+        )
+    return shooting_diagnosis.no_step(ocp, expansion.lq, measured)
 
 
 def is_finite(e: Expansion, lq_solver: LQSolver) -> bool:

@@ -1,0 +1,239 @@
+"""Why solves end: the sentence of each reason, and the same sentence by every solver."""
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+import textbook_systems as textbook
+from direct_cases import mass, sampled
+
+import trajopt as to
+from dynamics_backends.protocol import FunctionMap
+from trajopt.results.status import Status, StatusCode
+from trajopt.solvers import termination
+from trajopt.solvers.termination import CrossedBounds, Errors, Measured, NonFinite, WorstConstraint
+
+SOLVERS = ["slq", "ddp", "ipm", "sqp", "dms"]
+NUMBER = r"\d\.\de[+-]\d+"
+ERROR = rf"(scaled KKT error|gradient|defect|constraint violation) {NUMBER}( (<=|>) {NUMBER})?"
+ERRORS = rf"{ERROR}(, {ERROR})*"
+WORST = r"(; largest violation: .+, [\d.e+-]+)?"
+
+GOAL = WorstConstraint("goal: x at knot 9", 0.5)
+TOLERANCES = Errors(1e-8, 1e-7, 1e-9, 1e-6)
+FAR = Measured(7, Errors(1e-2, 3.0, 1e-12, 0.5), TOLERANCES, GOAL)
+NEAR = Measured(7, Errors(1e-9, 1e-8, 1e-12, 1e-10), TOLERANCES)
+FAR_TOLD = (
+    "scaled KKT error 1.0e-02 > 1.0e-08, gradient 3.0e+00 > 1.0e-07, defect 1.0e-12 <= 1.0e-09, "
+    "constraint violation 5.0e-01 > 1.0e-06; largest violation: goal: x at knot 9, 0.5."
+)
+
+
+def pendulum(**fields):
+    dynamics = sampled(textbook.autonomous_pendulum())
+    goal = [to.state_cost(dynamics.manifold, [np.pi, 0.0], 100.0)]
+    return to.OCP.single_phase(dynamics, [0.2, 0.0], 20, 0.05, [to.control_cost(1, weight=0.1)], goal, **fields)
+
+
+def solve(ocp, solver, options=None, callback=None):
+    return to.solve(ocp, to.constant_guess(ocp), options, callback, solver, check=False)
+
+
+# -- sentences ----------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(("status", "code", "message"), [
+    (
+        termination.max_iterations(7, FAR),
+        StatusCode.MAX_ITERATIONS, f"Stopped at max_iterations = 7: {FAR_TOLD}",
+    ),
+    (
+        termination.max_iterations(7, FAR, of="max_outer_iterations"),
+        StatusCode.MAX_ITERATIONS, f"Stopped at max_outer_iterations = 7: {FAR_TOLD}",
+    ),
+    (
+        termination.time_limit(0.5, FAR._replace(iterations=1)),
+        StatusCode.TIME_LIMIT, f"Stopped at time_limit = 0.5 s after 1 iteration: {FAR_TOLD}",
+    ),
+    (
+        termination.precision_limit(FAR),
+        StatusCode.PRECISION_LIMIT, f"Double precision allows no further progress after 7 iterations: {FAR_TOLD}",
+    ),
+    (
+        termination.line_search_failed(termination.NO_STEP_LENGTH, FAR),
+        StatusCode.LINE_SEARCH_FAILED, f"No step length was accepted after 7 iterations: {FAR_TOLD}",
+    ),
+    (
+        termination.line_search_failed(termination.no_step_length(3), FAR),
+        StatusCode.LINE_SEARCH_FAILED,
+        f"No step length was accepted (3 trial points were NaN or infinite) after 7 iterations: {FAR_TOLD}",
+    ),
+    (
+        termination.line_search_failed(termination.no_direction("IPOPT", -9), FAR),
+        StatusCode.LINE_SEARCH_FAILED, f"IPOPT found no step (code -9) after 7 iterations: {FAR_TOLD}",
+    ),
+    (
+        termination.overdetermined(FAR),
+        StatusCode.INFEASIBLE, f"There are more equations than free variables after 7 iterations: {FAR_TOLD}",
+    ),
+    (
+        termination.max_penalty(StatusCode.LINE_SEARCH_FAILED, FAR),
+        StatusCode.LINE_SEARCH_FAILED,
+        "The penalties reached max_constraint_penalty after 7 iterations, the last inner solve ended with "
+        f"line_search_failed: {FAR_TOLD}",
+    ),
+    (
+        termination.converged(NEAR),
+        StatusCode.CONVERGED,
+        "Converged after 7 iterations: scaled KKT error 1.0e-09 <= 1.0e-08, gradient 1.0e-08 <= 1.0e-07, "
+        "defect 1.0e-12 <= 1.0e-09, constraint violation 1.0e-10 <= 1.0e-06.",
+    ),
+    (
+        termination.cost_converged(7, 1e-4, 1e-3, 2e-2),
+        StatusCode.COST_CONVERGED,
+        "The cost converged after 7 iterations: relative decrease 1.0e-04 < cost_tolerance = 1.0e-03, "
+        "scaled KKT error 2.0e-02 > 1.0e-04.",
+    ),
+    (
+        termination.interrupted(7),
+        StatusCode.INTERRUPTED, "Interrupted after 7 iterations; returning the best iterate.",
+    ),
+    (
+        termination.interrupted(0),
+        StatusCode.INTERRUPTED, "Interrupted before the first step; returning the initial guess.",
+    ),
+    (
+        termination.not_positive_definite(3, 1e10, "gauss_newton"),
+        StatusCode.NOT_POSITIVE_DEFINITE, "Quu is not positive definite at knot 3 with the regularization mu = 1e+10.",
+    ),
+    (
+        termination.non_finite(NonFinite("the step of rate", knot=4)),
+        StatusCode.NON_FINITE, "NaN or infinity in the step of rate at knot 4.",
+    ),
+    (
+        termination.non_finite_value("u_lower", 4, may_be_infinite=True),
+        StatusCode.NON_FINITE, "NaN in u_lower of problem 4.",
+    ),
+    (
+        termination.infeasible(CrossedBounds("x", 1.0, -1.0)),
+        StatusCode.INFEASIBLE, "The bounds of x contradict each other: lower 1 > upper -1.",
+    ),
+    (
+        termination.locally_infeasible(7, GOAL, in_rollout=True),
+        StatusCode.LOCALLY_INFEASIBLE,
+        "No feasible point nearby after 7 iterations: the constraint violation cannot be reduced further; "
+        "largest violation: goal: x at knot 9, 0.5 in the rollout of the controls (the states have open defects).",
+    ),
+    (
+        termination.unbounded(7, -1e20),
+        StatusCode.UNBOUNDED,
+        "The objective is unbounded after 7 iterations: it decreased to -1.0e+20 along feasible points.",
+    ),
+    (
+        termination.unstable_integration(3, "rate", 4.0),
+        StatusCode.LINE_SEARCH_FAILED, "The integration is unstable: the time step at knot 3 multiplies rate by -4.",
+    ),
+    (termination.error(ValueError("no")), StatusCode.ERROR, "ValueError: no"),
+    (termination.invalid(3, "dt is 0", contradictory=False), StatusCode.ERROR, "Problem 3 is invalid: dt is 0."),
+])  # fmt: skip
+def test_the_result_stands_first_then_numbers_then_places(status, code, message):
+    assert (status.code, status.message) == (code, message)
+    if "largest violation" in message:
+        assert status.component == GOAL.name and status.advice
+
+
+def test_numbers_that_did_not_decide_a_convergence_have_no_tolerance():
+    """Also a gradient that is large where the motion is unstable."""
+    met, large = (Measured(9, Errors(1e-9, gradient, 0.0), TOLERANCES) for gradient in (1e-3, 1e57))
+    status, unstable = termination.converged(met), termination.converged(large)
+    assert status.message.endswith("1.0e-09 <= 1.0e-08, gradient 1.0e-03, defect 0.0e+00 <= 1.0e-09.")
+    assert "the motion is unstable without feedback" in unstable.message
+
+
+def test_constraints_within_their_tolerance_are_not_named():
+    status = termination.max_iterations(7, FAR._replace(worst=WorstConstraint("goal", 1e-7)))
+    assert "goal" not in status.message and status.component is None
+
+
+def test_success_needs_no_advice():
+    assert not termination.precision_limit(NEAR).advice
+    assert termination.precision_limit(FAR).advice
+    assert not termination.cost_converged(7, 1e-4, 1e-3, 1e-9).advice
+    assert termination.cost_converged(7, 1e-4, 1e-3, 1e-2).advice
+
+
+def test_the_gauss_newton_hessian_is_advised_in_place_of_the_exact_one_alone():
+    assert "hessian" in termination.not_positive_definite(3, 1e10, "exact").advice
+    assert "hessian" not in termination.not_positive_definite(3, 1e10, "gauss_newton").advice
+
+
+# -- the same by every solver -------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_one_iteration(solver):
+    found = solve(pendulum(), solver, {"max_iterations": 1})
+    assert found.status.code is StatusCode.MAX_ITERATIONS
+    assert re.fullmatch(rf"Stopped at max_iterations = 1: {ERRORS}{WORST}\.", found.status.message)
+    assert "scaled KKT error" in found.status.message and "gradient" in found.status.message
+    assert found.status.advice.startswith(termination.MORE_ITERATIONS)
+    assert found.iterations == found.history[-1].iteration == 1
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_no_time(solver):
+    found = solve(pendulum(), solver, {"time_limit": 1e-9})
+    assert found.status.code is StatusCode.TIME_LIMIT
+    after = f"{found.iterations} iteration{'' if found.iterations == 1 else 's'}"
+    assert re.fullmatch(rf"Stopped at time_limit = 1e-09 s after {after}: {ERRORS}{WORST}\.", found.status.message)
+    assert found.status.advice == "Increase time_limit. Start from a better guess."
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_a_callback_that_stops(solver):
+    def stop(record):
+        if record.iteration == 2:
+            raise KeyboardInterrupt
+
+    found = solve(pendulum(), solver, None, stop)
+    assert found.status == termination.interrupted(2)
+    assert found.iterations == found.history[-1].iteration == 2
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_convergence(solver):
+    found = solve(pendulum(), solver)
+    assert re.fullmatch(rf"Converged after {found.iterations} iterations: {ERRORS}\.", found.status.message)
+    assert found.history[-1].iteration == found.iterations
+
+
+@pytest.mark.parametrize("solver", ["slq", "ipm", "sqp", "dms"])
+def test_a_goal_out_of_reach(solver):
+    found = solve(mass(limit=1.0), solver)
+    assert found.status.code is StatusCode.LOCALLY_INFEASIBLE and found.status.component == "goal: position at knot 10"
+    result = r"No feasible point nearby after \d+ iterations: the constraint violation cannot be reduced further"
+    assert re.match(rf"{result}; largest violation: goal: position at knot 10, [\d.]+\b", found.status.message)
+
+
+def test_bounds_that_contradict_each_other():
+    manifold = sampled(textbook.double_integrator()).manifold
+    low, high = (to.state_bounds(manifold, [a, -9.0], [b, 9.0], n) for a, b, n in ((-1, 0, "low"), (0.5, 1, "high")))
+    ocp = mass(constraints=[low, high])
+    expected = termination.infeasible(CrossedBounds("position at knot 1 (high)", 0.5, 0.0))
+    assert [solve(ocp, solver).status for solver in ("ipm", "sqp", "dms")] == [expected] * 3
+
+
+@pytest.mark.parametrize("solvers", [("ilqr", "slq", "ddp"), ("ipm", "sqp", "dms")])
+def test_numbers_that_are_not_finite(solvers):
+    broken = FunctionMap(lambda x, u, t, p: [x[1], u[0] / (x[0] - x[0])], 2, 1)
+    ocp = to.OCP.single_phase(sampled(broken), np.zeros(2), 3, 0.1, [to.control_cost(1)])
+    messages = {solve(ocp, solver).status.message for solver in solvers}
+    assert len(messages) == 1 and messages.pop().startswith("NaN or infinity in the ")
+
+
+def test_statuses_are_made_in_one_module():
+    """Other modules of the solvers may wrap a status that they were given, and make none."""
+    root = Path(termination.__file__).parents[1]
+    making = {
+        str(path.relative_to(root))
+        for path in root.rglob("*.py")
+        if re.search(rf"(?<!\w){Status.__name__}\((StatusCode|code)", path.read_text())
+    }
+    assert making == {"solvers/termination.py"}

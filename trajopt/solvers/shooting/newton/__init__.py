@@ -1,1 +1,0 @@
-"""Newton's method on trajectories whose states are all variables."""

@@ -1,0 +1,77 @@
+"""Which time step or number of a trajectory is to blame for the end of a solve by shooting."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dynamics_backends.manifold import Manifold
+from dynamics_backends.protocol import Array
+from trajopt.lq.lq import LQProblem
+from trajopt.problem.ocp import OCP
+from trajopt.results.status import Status
+from trajopt.solvers import termination
+from trajopt.stage.evaluation import Expansion
+
+UNSTABLE = 2.0
+"""A step whose Jacobian stretches some direction of its own by more than this multiplies errors from knot to knot."""
+
+
+def unstable_step(ocp: OCP, lq: LQProblem) -> tuple[int, str, float] | None:
+    """The knot, component and factor of the least stable time step by the eigenvalues of A; None where none is unstable.
+
+    An explicit step that is too long for a damping turns the sign of a velocity and enlarges it: A has an eigenvalue below -1.
+    """
+    finite = np.isfinite(lq.A).all(axis=(1, 2))
+    values = np.linalg.eigvals(np.where(finite[:, None, None], lq.A, 0.0))
+    flipped = np.where(np.abs(values.imag) < 1e-9 * np.abs(values.real), -values.real, 0.0)
+    knot = int(np.argmax(flipped.max(axis=1)))
+    factor = float(flipped[knot].max())
+    if factor <= UNSTABLE:
+        return None
+    pairs, vectors = np.linalg.eig(lq.A[knot])
+    name = ocp.state_names[int(np.argmax(np.abs(vectors[:, int(np.argmin(pairs.real))])))]
+    return knot, name, factor
+
+
+def no_step(ocp: OCP, lq: LQProblem, at: termination.Measured) -> Status:
+    """The status where no step length was accepted: the integration is blamed where it is unstable."""
+    if (step := unstable_step(ocp, lq)) is not None:
+        return termination.unstable_integration(*step)
+    return termination.line_search_failed(termination.NO_STEP_LENGTH, at)
+
+
+def non_finite_entry(ocp: OCP, xs: Array, e: Expansion) -> termination.NonFinite:
+    """The first knot and component with NaN or infinity along states xs (N + 1, nx), in the order in which values are computed."""
+    states, controls = ocp.state_names, ocp.control_names
+    blocks = (
+        (xs, "the state {}", (_coordinate_names(ocp.manifold),)),
+        (e.x_next, "the step of {}", (_coordinate_names(ocp.manifold),)),
+        (e.lq.A, "d {} / d {}", (states, states)),
+        (e.lq.B, "d {} / d {}", (states, controls)),
+        (e.lq.q, "the cost gradient of {}", (states,)),
+        (e.lq.r, "the cost gradient of {}", (controls,)),
+        (e.lq.Q, "the cost Hessian of {}, {}", (states, states)),
+        (e.lq.R, "the cost Hessian of {}, {}", (controls, controls)),
+    )
+    found = [(*_first(block), i) for i, (block, _, _) in enumerate(blocks) if not np.isfinite(block).all()]
+    if not found:
+        return termination.NonFinite("the cost")
+    knot, entry, i = min(found, key=lambda f: (f[0], f[2]))
+    names = [axis[j] for axis, j in zip(blocks[i][2], entry, strict=True)]
+    return termination.NonFinite(blocks[i][1].format(*names), knot=knot)
+
+
+def _first(block: Array) -> tuple[int, tuple[int, ...]]:
+    knot, *entry = (int(i) for i in np.argwhere(~np.isfinite(block))[0])
+    return knot, tuple(entry)
+
+
+def _coordinate_names(manifold: Manifold) -> tuple[str, ...]:
+    """A name for each of the nx numbers of a state; a quaternion's fourth takes the name of the third."""
+    names: list[str] = []
+    start = 0
+    for group in manifold.groups:
+        own = manifold.tangent_names[start : start + group.nv]
+        names += [*own, *own[-1:] * (group.nq - group.nv)]
+        start += group.nv
+    return tuple(names)

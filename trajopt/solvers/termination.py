@@ -1,0 +1,302 @@
+"""Why a solve ended: every solver takes its statuses from here, one function per reason.
+
+A message states the result first, then the numbers that decided with their tolerances, then the constraint or component and its
+knot.  ``iterations`` is always that of the solution.  Nothing is evaluated here: what finds the component to blame is in
+:mod:`trajopt.solvers.nlp.nlp_diagnosis` and :mod:`trajopt.solvers.shooting.shooting_diagnosis`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import NamedTuple
+
+from trajopt.results.status import STATIONARY, Status, StatusCode
+
+
+class Errors(NamedTuple):
+    """How far a point is from a solution, or the tolerances on that; None for what a solver does not measure or test.
+
+    kkt: scaled KKT error. gradient: largest entry of the gradient of the Lagrangian, in shooting of the reduced gradient.
+    defect: largest defect of the dynamics. violation: largest violation of the constraints, in direct methods with the dynamics.
+    """
+
+    kkt: float | None = None
+    gradient: float | None = None
+    defect: float | None = None
+    violation: float | None = None
+
+
+class WorstConstraint(NamedTuple):
+    """The name of the constraint that is violated most, with its knot, and its violation."""
+
+    name: str
+    violation: float
+
+
+class CrossedBounds(NamedTuple):
+    """The name of a component whose lower bound is above its upper bound, with its knot, and both."""
+
+    name: str
+    lower: float
+    upper: float
+
+
+class NonFinite(NamedTuple):
+    """A component that is NaN or infinite. kind: stands before its name in a sentence. knot: where the name does not tell it."""
+
+    component: str
+    kind: str = ""
+    knot: int | None = None
+
+
+class Measured(NamedTuple):
+    """The last iterate of a solve: its number, its errors and the tolerances on them; worst: the constraint violated most."""
+
+    iterations: int
+    errors: Errors
+    tolerances: Errors
+    worst: WorstConstraint | None = None
+
+
+class Failure(NamedTuple):
+    """Why there is no step, and what to try."""
+
+    reason: str
+    advice: str
+
+
+CHECK_DERIVATIVES = "Check the derivatives (trajopt check), start from a better guess, or try another hessian."
+NO_STEP_LENGTH = Failure("No step length was accepted", CHECK_DERIVATIVES)
+NO_RESTORATION = Failure("Feasibility restoration failed", "Start from a better guess, or relax a constraint.")
+OPEN_DEFECTS = Failure(
+    "Only short steps are accepted, and the defects do not close",
+    "Try nonlinear gaps (solver = 'fddp'), or start from a better guess.",
+)
+CONTRADICTING_ROWS = Failure(
+    "The linearized constraints are infeasible, and their violation does not decrease",
+    "Relax the named constraint, or start from another guess.",
+)
+UNSOLVED_QP = Failure(
+    "The QP could not be solved", "Scale variables and constraints to similar magnitudes, or try another qp_solver."
+)
+
+MORE_ITERATIONS = (
+    "Increase max_iterations if the errors are still decreasing; otherwise start from a better guess, or reduce the ratio between "
+    "the largest and smallest weights. If the goal is out of reach, more iterations do not help."
+)
+EXACT_HESSIAN = " Or use hessian = 'exact': the present one omits second derivatives."
+BETTER_GUESS = "Start from a better guess."
+BETTER_ROLLOUT = "Start from a better guess, shorten dt or the horizon, or change the option shooting."
+REST_OF_BATCH = "The other problems of the batch are not affected."
+ENLARGED = 1e6
+"""Gradient above which a converged status explains that the motion is unstable."""
+
+
+# -- solutions ----------------------------------------------------------------------------------------------------------
+def converged(at: Measured) -> Status:
+    """The tests of convergence hold; numbers above their tolerance did not decide, and are given without it."""
+    pairs = zip(at.errors, at.tolerances, strict=True)
+    decided = Errors(*(t if e is not None and t is not None and e <= t else None for e, t in pairs))
+    why = "; the gradient is large in absolute terms but small compared with its summands: the motion is unstable without feedback"
+    enlarged = at.errors.gradient is not None and at.errors.gradient > ENLARGED
+    message = f"Converged{_after(at.iterations)}: {_numbers(at.errors, decided)}{why if enlarged else ''}."
+    return Status(StatusCode.CONVERGED, message, kkt=at.errors.kkt)
+
+
+def cost_converged(iterations: int, decrease: float, tolerance: float, kkt: float) -> Status:
+    """The relative decrease of the cost is below its tolerance; success depends on the scaled KKT error."""
+    numbers = f"relative decrease {decrease:.1e} < cost_tolerance = {tolerance:.1e}"
+    message = f"The cost converged{_after(iterations)}: {numbers}, {_numbers(Errors(kkt), Errors(STATIONARY))}."
+    status = Status(StatusCode.COST_CONVERGED, message, advice="Lower cost_tolerance to continue.", kkt=kkt)
+    return _without_advice(status)
+
+
+def precision_limit(at: Measured) -> Status:
+    """Rounding errors allow no better point; success depends on the scaled KKT error."""
+    result = f"Double precision allows no further progress{_after(at.iterations)}"
+    advice = "Increase the tolerances, or scale the cost; finite differences may limit the precision."
+    return _without_advice(_ended(StatusCode.PRECISION_LIMIT, result, at, advice))
+
+
+# -- limits -------------------------------------------------------------------------------------------------------------
+def max_iterations(limit: int, at: Measured, advice: str = MORE_ITERATIONS, *, of: str = "max_iterations") -> Status:
+    """All iterations are used; of: the option that limits them."""
+    return _ended(StatusCode.MAX_ITERATIONS, f"Stopped at {of} = {limit}", at, advice)
+
+
+def real_time_iteration() -> Status:
+    """The single iteration of a real-time scheme."""
+    return Status(StatusCode.MAX_ITERATIONS, "Stopped after 1 iteration, as a real-time iteration does.")
+
+
+def defects_stay_open(iterations: int, first: float, last: float) -> Status:
+    """A start was given up: the largest defect of its guess has not decreased enough."""
+    message = f"The defects of the guess, {first:.3g}, were still {last:.3g}{_after(iterations)}."
+    return Status(StatusCode.MAX_ITERATIONS, message, advice=BETTER_GUESS)
+
+
+def time_limit(limit: float | None, at: Measured) -> Status:
+    """The time is used; limit in seconds."""
+    result = f"Stopped at time_limit = {limit} s{_after(at.iterations)}"
+    return _ended(StatusCode.TIME_LIMIT, result, at, f"Increase time_limit. {BETTER_GUESS}")
+
+
+def interrupted(iterations: int) -> Status:
+    """Ctrl-C; before the first step there is only the initial guess."""
+    found = "the best iterate" if iterations else "the initial guess"
+    when = _after(iterations) if iterations else " before the first step"
+    return Status(StatusCode.INTERRUPTED, f"Interrupted{when}; returning {found}.")
+
+
+def not_started() -> Status:
+    """Ctrl-C before a problem of a batch had its turn."""
+    return Status(StatusCode.INTERRUPTED, "Interrupted before this problem started; it has no trajectory.")
+
+
+# -- failures -----------------------------------------------------------------------------------------------------------
+def no_step_length(non_finite_trials: int) -> Failure:
+    """NO_STEP_LENGTH, with how many of the trial points were NaN or infinite."""
+    if not non_finite_trials:
+        return NO_STEP_LENGTH
+    points = f"{non_finite_trials} trial points were NaN or infinite"
+    return NO_STEP_LENGTH._replace(reason=f"{NO_STEP_LENGTH.reason} ({points})")
+
+
+def no_direction(library: str, code: int) -> Failure:
+    """A library found no step, and returned this code."""
+    return Failure(f"{library} found no step (code {code})", CHECK_DERIVATIVES)
+
+
+def line_search_failed(failure: Failure, at: Measured) -> Status:
+    """There is no step from here."""
+    result = f"{failure.reason}{_after(at.iterations)}"
+    return _ended(StatusCode.LINE_SEARCH_FAILED, result, at, failure.advice)
+
+
+def unstable_integration(knot: int, component: str, factor: float) -> Status:
+    """No step length was accepted, since the time step at a knot multiplies a component of the state by -factor."""
+    message = f"The integration is unstable: the time step at knot {knot} multiplies {component} by -{factor:.3g}."
+    advice = "Reduce dt, increase substeps, or use an integrator with implicit damping."
+    return Status(StatusCode.LINE_SEARCH_FAILED, message, knot, component, advice)
+
+
+def max_penalty(code: StatusCode, at: Measured) -> Status:
+    """A violated constraint has the largest penalty, and the last inner solve ended with a code other than success."""
+    result = (
+        f"The penalties reached max_constraint_penalty{_after(at.iterations)}, the last inner solve ended with {code}"
+    )
+    return _ended(code, result, at, "Start from a better guess, or use solver = 'dms'.")
+
+
+def of_last_inner_solve(status: Status) -> Status:
+    """The status of the last of several inner solves, whose message counts the iterations of this one alone."""
+    return replace(status, message=f"The last inner solve ended: {status.message}")
+
+
+def not_positive_definite(knot: int, mu: float, hessian: str) -> Status:
+    """Quu could not be factorized at a knot; mu: the regularization. hessian: of the cost, "exact" or "gauss_newton"."""
+    message = f"Quu is not positive definite at knot {knot} with the regularization mu = {mu:.0e}."
+    other = ", or use hessian = 'gauss_newton'" if hessian == "exact" else ""
+    advice = f"Use a positive weight on every control{other}."
+    return Status(StatusCode.NOT_POSITIVE_DEFINITE, message, knot, advice=advice)
+
+
+def non_finite(found: NonFinite, advice: str = BETTER_GUESS) -> Status:
+    """A number is NaN or infinite."""
+    what = f"{found.kind} {found.component}".strip()
+    where = "" if found.knot is None else f" at knot {found.knot}"
+    message = f"NaN or infinity in {what}{where}."
+    return Status(StatusCode.NON_FINITE, message, found.knot, found.component, advice)
+
+
+def infeasible(bounds: CrossedBounds, advice: str = "Correct the bounds.") -> Status:
+    """No value satisfies the bounds of a component."""
+    name, lower, upper = bounds
+    message = f"The bounds of {name} contradict each other: lower {lower:.6g} > upper {upper:.6g}."
+    return Status(StatusCode.INFEASIBLE, message, component=name, advice=advice)
+
+
+def infeasible_qp() -> Status:
+    """No step satisfies the linearized constraints of a real-time iteration."""
+    advice = "Relax the constraints by a penalized slack, or try another qp_solver."
+    return Status(StatusCode.INFEASIBLE, "The linearized constraints contradict each other.", advice=advice)
+
+
+def overdetermined(at: Measured) -> Status:
+    """There are more equations than variables."""
+    result = f"There are more equations than free variables{_after(at.iterations)}"
+    return _ended(StatusCode.INFEASIBLE, result, at, "Remove an equality, or free a variable.")
+
+
+def locally_infeasible(iterations: int, worst: WorstConstraint | None, *, in_rollout: bool = False) -> Status:
+    """A stationary point of the violation; in_rollout: whether the worst constraint is that of the rollout of the controls."""
+    where = _largest(worst)
+    where += " in the rollout of the controls (the states have open defects)" if where and in_rollout else ""
+    result = f"No feasible point nearby{_after(iterations)}: the constraint violation cannot be reduced further"
+    advice = "Relax the named constraint, or start from another guess: a feasible point may exist elsewhere."
+    return Status(StatusCode.LOCALLY_INFEASIBLE, f"{result}{where}.", component=_name(worst), advice=advice)
+
+
+def unbounded(iterations: int, objective: float) -> Status:
+    """The objective fell below any meaningful value at feasible points."""
+    message = f"The objective is unbounded{_after(iterations)}: it decreased to {objective:.1e} along feasible points."
+    return Status(StatusCode.UNBOUNDED, message, advice="Add bounds, or a cost that grows far away.")
+
+
+# -- problems of a batch ------------------------------------------------------------------------------------------------
+def non_finite_value(name: str, problem: int, *, may_be_infinite: bool) -> Status:
+    """A value that a problem was given is NaN, or infinite where it may not be."""
+    number = "NaN" if may_be_infinite else "NaN or infinity"
+    advice = f"Set finite numbers. {REST_OF_BATCH}"
+    return Status(StatusCode.NON_FINITE, f"{number} in {name} of problem {problem}.", component=name, advice=advice)
+
+
+def invalid(problem: int, mistakes: str, *, contradictory: bool) -> Status:
+    """A single solve would refuse this problem; contradictory: whether no value satisfies its bounds."""
+    code = StatusCode.INFEASIBLE if contradictory else StatusCode.ERROR
+    return Status(code, f"Problem {problem} is invalid: {mistakes}.", advice=REST_OF_BATCH)
+
+
+def error(raised: Exception) -> Status:
+    """The solve raised an exception."""
+    return Status(StatusCode.ERROR, f"{type(raised).__name__}: {raised}")
+
+
+def process_died() -> Status:
+    """The process of the solve ended without an answer."""
+    return Status(StatusCode.ERROR, "The process of this problem died: out of memory, or an error in compiled code.")
+
+
+# -- sentences ----------------------------------------------------------------------------------------------------------
+def _ended(code: StatusCode, result: str, at: Measured, advice: str) -> Status:
+    """An end with all numbers; the worst constraint is named if it is violated by more than the tolerance."""
+    worst = at.worst if at.worst is not None and at.worst.violation > (at.tolerances.violation or 0.0) else None
+    message = f"{result}: {_numbers(at.errors, at.tolerances)}{_largest(worst)}."
+    return Status(code, message, component=_name(worst), advice=advice, kkt=at.errors.kkt)
+
+
+def _numbers(errors: Errors, tolerances: Errors) -> str:
+    """All errors by name, each against its tolerance where it has one."""
+    names = "scaled KKT error", "gradient", "defect", "constraint violation"
+    return ", ".join(
+        f"{name} {error:.1e}" + ("" if limit is None else f" {'<=' if error <= limit else '>'} {limit:.1e}")
+        for name, error, limit in zip(names, errors, tolerances, strict=True)
+        if error is not None
+    )
+
+
+def _largest(worst: WorstConstraint | None) -> str:
+    return "" if worst is None else f"; largest violation: {worst.name}, {worst.violation:.3g}"
+
+
+def _name(worst: WorstConstraint | None) -> str | None:
+    return None if worst is None else worst.name
+
+
+def _after(iterations: int) -> str:
+    return f" after {iterations} iteration{'' if iterations == 1 else 's'}"
+
+
+def _without_advice(status: Status) -> Status:
+    """An end that counts as success needs no advice."""
+    return replace(status, advice="") if status.success else status
