@@ -43,7 +43,7 @@ LEAST_TIME = 1e-3
 
 @dataclass(frozen=True)
 class SLQOptions:
-    """Options of :func:`trajopt.solvers.shooting.slq.slq`; validated at construction (ValueError, TypeError for unknown
+    """Options of :func:`trajopt.solvers.slq.slq`; validated at construction (ValueError, TypeError for unknown
     names).
 
     shooting: "single", "all", or an integer K: a shooting node (a free state) every K knots. "all" uses the states of the
@@ -129,7 +129,7 @@ class SLQOptions:
 
 @dataclass(frozen=True)
 class DDPOptions(SLQOptions):
-    """Options of :func:`trajopt.solvers.shooting.ddp.ddp`: those of SLQ, and more.
+    """Options of :func:`trajopt.solvers.ddp.ddp`: those of SLQ, and more.
 
     hessian: second derivatives of the cost, as in SLQ; the default "exact" gives quadratic convergence also for nonzero
     residuals. search: "line", or, with globalization = "merit", "curve" for narrow valleys

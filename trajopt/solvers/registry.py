@@ -33,13 +33,13 @@ if TYPE_CHECKING:
 
 
 def _slq(ocp: OCP, warm: WarmStart, options: SLQOptions, callback: Callback | None) -> Solution:
-    from trajopt.solvers.shooting.slq import slq
+    from trajopt.solvers.slq import slq
 
     return _with_constraints(partial(slq, kept=warm.kept), ocp, warm, options, callback)
 
 
 def _ddp(ocp: OCP, warm: WarmStart, options: DDPOptions, callback: Callback | None) -> Solution:
-    from trajopt.solvers.shooting.ddp import ddp
+    from trajopt.solvers.ddp import ddp
 
     return _with_constraints(partial(ddp, kept=warm.kept), ocp, warm, options, callback)
 

@@ -43,7 +43,7 @@ from trajopt.problem.constraints import chosen_coordinates
 from trajopt.problem.expansion import contracted_hessian, residual_batch, residual_jacobians
 from trajopt.problem.residuals import LinkPoint
 from trajopt.replanning.planners.real_time_slq import RealTimeSLQ
-from trajopt.solvers.shooting.slq import slq
+from trajopt.solvers.slq import slq
 from trajopt.validation.validation import refuse_constraints
 
 

@@ -26,15 +26,15 @@ from trajopt.solvers.batch.problems.values import NOT_BEGUN, Rows, measures_of
 from trajopt.solvers.batch.second_starts import firsts_of, with_seconds
 from trajopt.solvers.batch.solution import BatchSolution
 from trajopt.solvers.batch.threads import ENDED, STOP, Ran, lanes_at_work, run_workers, with_referred
+from trajopt.solvers.ddp import by_newton, ddp
 from trajopt.solvers.methods.newton import End, Ended, Newton, Size, Solve
+from trajopt.solvers.methods.requests import Gains
 from trajopt.solvers.options import DDPOptions
-from trajopt.solvers.shooting.ddp import by_newton, ddp
 from trajopt.solvers.shooting.restart import restarted
 from trajopt.solvers.window.driver import run_alone, run_window
 from trajopt.solvers.window.newton_slot import NewtonSlot, layout, serves, sizes_of
 from trajopt.solvers.window.newton_status import Blamed, status_of, to_blame
 from trajopt.solvers.window.newton_window import NewtonWindow, WindowSlot, attempts_doubles
-from trajopt.solvers.window.requests import Gains
 from trajopt.stage.compiled.newton_abreast import newton_libraries
 from trajopt.stage.numerics import numerics_for
 

@@ -26,10 +26,7 @@ from math import inf, isfinite, nan
 from typing import Any, NamedTuple
 
 from trajopt.results.status import SOLVED, STATIONARY
-from trajopt.solvers.options import SLQOptions
-from trajopt.solvers.rules.barrier import first_weight, lowered
-from trajopt.solvers.rules.filter import Filter
-from trajopt.solvers.window.requests import (
+from trajopt.solvers.methods.requests import (
     KEPT,
     Accept,
     Direction,
@@ -47,6 +44,9 @@ from trajopt.solvers.window.requests import (
     Trial,
     Turn,
 )
+from trajopt.solvers.options import SLQOptions
+from trajopt.solvers.rules.barrier import first_weight, lowered
+from trajopt.solvers.rules.filter import Filter
 
 FRACTIONS = (1.0, 0.25, 0.0)
 """Fractions of the exact curvature that are tried until the LQ problem is convex: with more of them between, steps are no

@@ -1,1 +1,1 @@
-"""What methods ask for, and who answers: requests, the driver of a window of problems, answers by kernels and by NumPy."""
+"""Who answers what methods ask for: the driver of a window of problems, answers by kernels and by NumPy."""

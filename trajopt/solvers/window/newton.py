@@ -14,11 +14,11 @@ from trajopt.results.solution import Solution
 from trajopt.results.status import Status
 from trajopt.solvers import termination
 from trajopt.solvers.methods.newton import End, Ended, Newton
+from trajopt.solvers.methods.requests import Gains, Solved
 from trajopt.solvers.options import SLQOptions
 from trajopt.solvers.window.driver import run_alone
 from trajopt.solvers.window.newton_numpy import NewtonNumpy
 from trajopt.solvers.window.newton_status import status_of, to_blame
-from trajopt.solvers.window.requests import Gains, Solved
 from trajopt.stage.engine import is_compiled
 from trajopt.stage.evaluation import Evaluator, StageEvaluator
 from trajopt.stage.kept import Kept

@@ -16,10 +16,7 @@ from trajopt.lq.lq_solver import LQSolver
 from trajopt.problem.ocp import OCP
 from trajopt.results.records import Journal
 from trajopt.solvers.methods.newton import FRACTIONS, Size
-from trajopt.solvers.shooting.ddp_model import mixed, with_curvature
-from trajopt.solvers.shooting.optimality import scaled
-from trajopt.solvers.window.barrier import Barrier, interior
-from trajopt.solvers.window.requests import (
+from trajopt.solvers.methods.requests import (
     KEPT,
     Accept,
     Direction,
@@ -38,6 +35,9 @@ from trajopt.solvers.window.requests import (
     Trial,
     Turn,
 )
+from trajopt.solvers.shooting.ddp_model import mixed, with_curvature
+from trajopt.solvers.shooting.optimality import scaled
+from trajopt.solvers.window.barrier import Barrier, interior
 from trajopt.stage.evaluation import Candidates, Direction as Along, Evaluator, Expansion, Shooting
 
 GAUSS_NEWTON = len(FRACTIONS) - 1
@@ -97,7 +97,7 @@ class NewtonNumpy:
         return Size(GAUSS_NEWTON if self._exact is None else 0, N * m, self.ocp.control_bounds is not None)
 
     def answer(self, request: Request) -> Any:
-        """The answer to a request (:mod:`trajopt.solvers.window.requests`)."""
+        """The answer to a request (:mod:`trajopt.solvers.methods.requests`)."""
         return self._answers[type(request)](request)
 
     @property

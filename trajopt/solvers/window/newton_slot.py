@@ -25,11 +25,7 @@ from trajopt.problem.ocp import OCP
 from trajopt.results.records import Journal
 from trajopt.solvers import barrier_rules
 from trajopt.solvers.methods.newton import FRACTIONS, Size
-from trajopt.solvers.shooting.compiled import compiled_iteration
-from trajopt.solvers.shooting.compiled.compiled_iteration import code_of
-from trajopt.solvers.shooting.compiled.iteration_memory import shelf
-from trajopt.solvers.window import barrier
-from trajopt.solvers.window.requests import (
+from trajopt.solvers.methods.requests import (
     Accept,
     Direction,
     FirstGains,
@@ -47,6 +43,10 @@ from trajopt.solvers.window.requests import (
     Trial,
     Turn,
 )
+from trajopt.solvers.shooting.compiled import compiled_iteration
+from trajopt.solvers.shooting.compiled.compiled_iteration import code_of
+from trajopt.solvers.shooting.compiled.iteration_memory import shelf
+from trajopt.solvers.window import barrier
 from trajopt.stage.compiled.compiled_end import CompiledEnd
 from trajopt.stage.compiled.compiled_stages import CompiledStages
 from trajopt.stage.compiled.library import StagesData
@@ -413,7 +413,7 @@ class NewtonSlot:
         }
 
     def answer(self, request: Request) -> Any:
-        """The answer to a request (:mod:`trajopt.solvers.window.requests`)."""
+        """The answer to a request (:mod:`trajopt.solvers.methods.requests`)."""
         return self._answers[type(request)](request)
 
     def _number(self, function: Callable[..., None], *given: Any) -> float:

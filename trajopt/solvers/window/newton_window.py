@@ -18,11 +18,7 @@ from dynamics_backends.compiled.interface.libraries import address, aligned, bou
 from trajopt.lq.compiled_lq import CompiledLQ, abreast
 from trajopt.problem.ocp import OCP
 from trajopt.solvers.methods.newton import FRACTIONS
-from trajopt.solvers.shooting.compiled.compiled_iteration import code_of
-from trajopt.solvers.window import newton_slot
-from trajopt.solvers.window.driver import WAIT
-from trajopt.solvers.window.newton_slot import NewtonSlot
-from trajopt.solvers.window.requests import (
+from trajopt.solvers.methods.requests import (
     Accept,
     FirstGains,
     Gains,
@@ -36,6 +32,10 @@ from trajopt.solvers.window.requests import (
     Step,
     Turn,
 )
+from trajopt.solvers.shooting.compiled.compiled_iteration import code_of
+from trajopt.solvers.window import newton_slot
+from trajopt.solvers.window.driver import WAIT
+from trajopt.solvers.window.newton_slot import NewtonSlot
 from trajopt.stage.compiled.library import Library
 from trajopt.stage.evaluation import StageEvaluator
 

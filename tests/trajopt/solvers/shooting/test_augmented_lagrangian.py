@@ -23,7 +23,7 @@ from trajopt import (
 from trajopt.solvers.options import SLQOptions
 from trajopt.solvers.shooting.augmented_lagrangian import solve_constrained
 from trajopt.solvers.shooting.penalized import augmented, imposed, worst_violation
-from trajopt.solvers.shooting.slq import slq
+from trajopt.solvers.slq import slq
 
 H, N = 0.1, 10
 

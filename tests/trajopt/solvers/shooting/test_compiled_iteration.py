@@ -14,7 +14,7 @@ from trajopt.guesses.guesses import constant_guess
 from trajopt.solvers.shooting.compiled.compiled_iteration import CompiledIteration
 from trajopt.solvers.shooting.compiled.iteration_memory import shelf
 from trajopt.solvers.shooting.shooting_loop import ShootingLoop
-from trajopt.solvers.shooting.slq import slq
+from trajopt.solvers.slq import slq
 
 pytestmark = pytest.mark.needs_compiler
 

@@ -14,6 +14,7 @@ from trajopt import OCP, Guess, SampledSystem, StatusCode, control_cost, solve, 
 from trajopt.lq.lq import LQProblem, stationarity
 from trajopt.results.status import Status
 from trajopt.solvers.methods.newton import FAR, FRACTIONS, PLAIN, WIDE, Newton, Size
+from trajopt.solvers.methods.requests import Direction, Keep, Point, Step, Trial
 from trajopt.solvers.options import DDPOptions
 from trajopt.solvers.rules.barrier import first_weight
 from trajopt.solvers.rules.filter import Filter
@@ -21,7 +22,6 @@ from trajopt.solvers.shooting.optimality import scaled
 from trajopt.solvers.shooting.shooting_diagnosis import no_step
 from trajopt.solvers.termination import Errors, Measured
 from trajopt.solvers.window.barrier import Barrier, interior
-from trajopt.solvers.window.requests import Direction, Keep, Point, Step, Trial
 from trajopt.stage.numerics import numerics_for
 
 

@@ -13,12 +13,12 @@ from dynamics_backends.manifold import Manifold
 from dynamics_backends.protocol import FunctionMap
 from trajopt import DDPOptions, Guess, SLQOptions, StatusCode, control_cost, residual_cost
 from trajopt.guesses.guesses import constant_guess
+from trajopt.solvers.ddp import ddp
+from trajopt.solvers.methods.requests import Accept
 from trajopt.solvers.shooting.compiled.iteration_memory import shelf
-from trajopt.solvers.shooting.ddp import ddp
-from trajopt.solvers.shooting.slq import slq
+from trajopt.solvers.slq import slq
 from trajopt.solvers.window import newton
 from trajopt.solvers.window.newton_slot import TRIALS, NewtonSlot, trials_together
-from trajopt.solvers.window.requests import Accept
 
 pytestmark = pytest.mark.needs_compiler
 GOAL = np.array([0.4, 0.3, 0.0, 0.0])

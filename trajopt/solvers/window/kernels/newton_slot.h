@@ -1,4 +1,4 @@
-/* The slot of a problem in Newton's method, and the kernels that answer its requests (trajopt/solvers/window/requests.py) with the
+/* The slot of a problem in Newton's method, and the kernels that answer its requests (trajopt/solvers/methods/requests.py) with the
    knots of one problem in the lanes.  Decisions stand in trajopt/solvers/methods/newton.py; nothing here decides.  Before this text
    stand iterate.h, barrier.h, and the constants of newton_slot.py.
 

@@ -3,8 +3,8 @@
 Iterations solve the LQ problem of :mod:`trajopt.solvers.shooting.ddp_model` and search along its solution; all kinds of
 shooting, box limits and globalization are those of SLQ. Far from the solution, Gauss-Newton steps are often longer: they are
 taken first, and where curvature spoils a step they compete with it; the record tells which was used.  With search = "curve" they
-compete in every iteration, each along a parabola too (:mod:`.search.curve`).  Where linear gaps have
-blown up, the problem is solved again from the guess with nonlinear ones (:mod:`.restart`), which is told.
+compete in every iteration, each along a parabola too (:mod:`trajopt.solvers.shooting.search.curve`).  Where linear gaps have
+blown up, the problem is solved again from the guess with nonlinear ones (:mod:`trajopt.solvers.shooting.restart`), which is told.
 
 D. Mayne, Int. J. Control 3, 1966; D. Jacobson, D. Mayne, Differential Dynamic Programming, 1970; box limits: Tassa et al.,
 ICRA 2014; on real robots by contraction: J. Nganga, P. Wensing, RA-L 2021.

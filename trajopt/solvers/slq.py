@@ -10,7 +10,8 @@ the cost) by a Riccati sweep, and searches along its solution.
 | gnms | all | linear | M. Giftthaler et al., IROS 2018 |
 | fddp | all | nonlinear | C. Mastalli et al., ICRA 2020 |
 
-Where linear gaps have blown up, the problem is solved again from the guess with nonlinear ones (:mod:`.restart`), which is told.
+Where linear gaps have blown up, the problem is solved again from the guess with nonlinear ones
+(:mod:`trajopt.solvers.shooting.restart`), which is told.
 """
 
 from __future__ import annotations
