@@ -5,7 +5,9 @@ The task becomes that of :func:`trajopt.free_time`; what it tells about its moti
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from typing import Literal
 
 from dynamics_backends.protocol import Array
@@ -73,11 +75,15 @@ def freed(task: Task, settings: TimeSettings) -> Task:
         contour=None if contour is None else contour._replace(at=lambda xs: contour.at(xs[:, :nx])),
         moved=at_any_time,
         contact_limits=lambda xs, us: task.contact_limits(xs[1:, :nx], us[1:, :nu]),
-        outcome=lambda x: [_told(free, x[nx:]), *task.outcome(x[:nx])],
+        outcome=partial(_outcome, free, task.outcome, nx),
         clock=free.times,
         easier=easier,
         other_guesses=tuple(map(free.with_durations, task.other_guesses)),
     )
+
+
+def _outcome(free: FreeTime, outcome: Callable[[Array], list[str]], nx: int, x: Array) -> list[str]:
+    return [_told(free, x[nx:]), *outcome(x[:nx])]
 
 
 def _told(free: FreeTime, durations: Array) -> str:

@@ -11,7 +11,7 @@ import re
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -81,8 +81,11 @@ def missing(
     manifold: Manifold, reference: Array, coordinates: Sequence[str] | None = None
 ) -> Callable[[Array], Sequence[str]]:
     """The ``missed`` of a task that ends at a state (nx,); see :func:`trajopt.problem.goals.state_goal`."""
-    goal = state_goal(manifold, reference, coordinates)
-    return lambda xs: goal.missed(xs, np.zeros(len(xs)))
+    return partial(_state_missed, state_goal(manifold, reference, coordinates))
+
+
+def _state_missed(goal: Goal, xs: Array) -> Sequence[str]:
+    return goal.missed(xs, np.zeros(len(xs)))
 
 
 def no_commands(xs: Array, times: Array) -> Sequence[str]:
@@ -178,14 +181,8 @@ class Task:
     def goals(self) -> tuple[Goal, ...]:
         """The goals of the task, as its problem has them: to reach the end, to stay clear of obstacles, not to fall."""
         return (
-            Goal(
-                "end",
-                lambda xs, times: self.missed(xs),
-                lambda xs, times: [*self.outcome(xs[-1]), *self.commands(xs, times)],
-            ),
-            Goal(
-                "clearance", lambda xs, times: self.nearness(xs).warnings, lambda xs, times: self.nearness(xs).sentences
-            ),
+            Goal("end", partial(_end_missed, self.missed), partial(_end_report, self.outcome, self.commands)),
+            Goal("clearance", partial(_inside, self.nearness), partial(_near, self.nearness)),
             Goal("no fall", self.fallen),
         )
 
@@ -202,6 +199,30 @@ class Task:
     def start(self) -> Guess:
         """The guess where it is at hand; else x0 at all knots, which takes no simulation."""
         return constant_guess(self.ocp) if callable(self.initial) else self.initial
+
+
+# the sentences of goals are functions of modules, so that problems can be pickled
+
+
+def _end_missed(missed: Callable[[Array], Sequence[str]], xs: Array, times: Array) -> Sequence[str]:
+    return missed(xs)
+
+
+def _end_report(
+    outcome: Callable[[Array], list[str]],
+    commands: Callable[[Array, Array], Sequence[str]],
+    xs: Array,
+    times: Array,
+) -> list[str]:
+    return [*outcome(xs[-1]), *commands(xs, times)]
+
+
+def _inside(nearness: Callable[[Array], Nearness], xs: Array, times: Array) -> Sequence[str]:
+    return nearness(xs).warnings
+
+
+def _near(nearness: Callable[[Array], Nearness], xs: Array, times: Array) -> Sequence[str]:
+    return nearness(xs).sentences
 
 
 def _all_numbers(value: Any, is_valid: Callable[[float], bool]) -> bool:

@@ -53,6 +53,9 @@ class CasadiAD(Method):
         self.mode = mode
         self._evaluators: dict[tuple[tuple[tuple[str, int], ...], bool], Evaluate | CentralDifference] = {}
 
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_evaluators": {}}  # they belong to a process
+
     @property
     def settings(self) -> tuple[str]:
         """The mode."""

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from dynamics_backends.scalars.entries import HANDLED, Entries, NoNumber, _chosen, _each, _objects, wrapped
+from dynamics_backends.scalars.entries import HANDLED, Entries, NoNumber, _chosen, _each, _objects, entries, wrapped
 
 
 def where(condition: Any, *branches: Any) -> Any:
@@ -137,7 +137,14 @@ def _blocks(x: Any) -> Any:
     return wrapped(np.block(boxed(x)))
 
 
+def _array(values: Any, dtype: Any = None, **_: Any) -> Entries:
+    """np.array and np.asarray with ``like=``."""
+    return entries(values)
+
+
 HANDLED |= {
+    np.array: _array,
+    np.asarray: _array,
     np.where: where,
     np.clip: clip,
     np.linalg.norm: norm,

@@ -150,6 +150,12 @@ def _replay(folder: Path, out: str | None) -> None:
         raise click.exceptions.Exit(FAILED)
 
 
+RECEDES = (
+    "the end of a receding horizon moves on with time, and so does a goal that has a weight there alone: give the goal a running "
+    "weight (problem.weights.goal of an arm), or set replan.horizon = 'shrinking'"
+)
+
+
 def _finish(start: Setup, log: RunLog, folder: Path, written: list[Path]) -> None:
     """Print the report of a run and write its files; exit with 1 if the run failed."""
     from experiments.plots.replanning_plots import plot_run
@@ -161,6 +167,8 @@ def _finish(start: Setup, log: RunLog, folder: Path, written: list[Path]) -> Non
         click.echo(line)
     for sentence in [] if start.config.replan.goal.term else start.task.outcome(log.xs[-1]):
         click.echo(sentence)
+    if start.config.replan.horizon == "receding" and not start.config.replan.goal.term and start.task.missed(log.xs):
+        click.echo(RECEDES)
     for sentence in start.task.commands(log.xs, log.times):
         click.echo(sentence)
     amiss = list(amiss_in(start, log, numbers))

@@ -79,7 +79,7 @@ def show(solution: str, plot: str | None, animate: bool, geometry: bool) -> None
     with content_checked(solution):
         _describe(loaded)
         task = None if plot is None and "config" not in loaded.meta else _task_of(loaded)
-        print_lines(check_lines(loaded))
+        print_lines(check_lines(loaded.with_self_collision()))
     if plot is None:
         return
     from experiments.plots.plotting import plot_solution

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Literal
 
 import numpy as np
@@ -252,7 +253,7 @@ def build(settings: Settings, backend: BackendFactory) -> Task:
         ),
         notes=(*reach_notes(arm, at_goal), *friction),
         outcome=account.outcome,
-        nearness=lambda xs: _nearness(arm, s, xs),
+        nearness=partial(_nearness, arm, s),
         missed=account.missed,
         scene=None if s.surroundings is None else s.surroundings.scene,
         clearance=_clearance(arm, s, cover),

@@ -18,7 +18,7 @@ from problems.arms.arm_guess import fastest
 from problems.arms.obstacle import Point
 from trajopt.guesses.inverse_kinematics import Reached
 from trajopt.problem.goals import FAR, NEAR, NEAR_ANGLE
-from trajopt.validation.reach import FrameGoal, frame_errors
+from trajopt.validation.reach import FrameGoal, frame_errors, length_text
 
 OTHER_WAYS = (
     "search for another optimum with --starts 6, increase weights.terminal_goal, or make the goal a constraint with "
@@ -54,7 +54,7 @@ class Account:
             i = int(np.argmax(error / self._near()))
             return [f"largest final joint error {error[i]:.2g} {units[i]} ({model.dof_names[i]})", speed]
         distance, angle = self._frame_errors(x)
-        sentences = [f"{self.arm.frame} ends {1e3 * distance:.3g} mm from its goal", speed]
+        sentences = [f"{self.arm.frame} ends {length_text(distance)} from its goal", speed]
         if self.rotation is not None:
             sentences.append(f"{self.arm.frame} ends {angle:.2g} rad from its goal orientation")
         return sentences
@@ -78,7 +78,7 @@ class Account:
 
     def _how_far(self, start: tuple[float, float], end: tuple[float, float]) -> str:
         """The distance and the angle that are too large, "" where none is."""
-        told = (f"{1e3 * end[0]:.3g} mm", f"{end[1]:.2g} rad")
+        told = (length_text(end[0]), f"{end[1]:.2g} rad")
         limits = np.maximum(FAR * np.array(start), (NEAR, NEAR_ANGLE))
         return " and ".join(text for text, e, most in zip(told, end, limits, strict=True) if e > most)
 

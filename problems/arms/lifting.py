@@ -117,9 +117,8 @@ def build(settings: Settings, backend: BackendFactory) -> Task:
         model=empty,
         terminal_constraints=(*_at_rest(empty, manifold, s.place), _joint_limits(empty, manifold)),
     )
-    return Task(
-        ocp, _guess(ocp, empty, s, middle), HANDS, outcome=lambda x: _outcome(empty, s, x), clock=partial(_clock, s)
-    )
+    outcome = partial(_outcome, empty, s)
+    return Task(ocp, _guess(ocp, empty, s, middle), HANDS, outcome=outcome, clock=partial(_clock, s))
 
 
 class _Half(NamedTuple):

@@ -221,10 +221,11 @@ class Settings(Checked):
     prepared before the measurement; "converge", full solves with the solver of CONFIG. follow: start each solve from the
     motion under the feedback of the last plan. bounds: enforce control bounds in the plans; the plant enforces them always.
     regularization: minimum regularization of the real-time iteration. search: line search in the real-time iteration.
-    horizon: "receding", "shrinking" (the remaining motion), or "regridded" (the remaining motion with a constant number of
-    knots). least: remaining time below which replanning stops. charge: seconds charged per response in simulated time;
-    default: the measured time. seed: seed of all noise. plant: the plant. sensor: measurement of the state. goal: moving
-    point to reach. obstacle: moving point to avoid. faults: faults of the planner.
+    horizon: "receding" (its end moves on with time: give a goal a running weight), "shrinking" (the remaining motion), or
+    "regridded" (the remaining motion with a constant number of knots). least: remaining time below which replanning stops.
+    charge: seconds charged per response in simulated time; default: the measured time. seed: seed of all noise. plant: the
+    plant. sensor: measurement of the state. goal: moving point to reach. obstacle: moving point to avoid. faults: faults of the
+    planner.
     """
 
     duration: float = 5.0

@@ -9,10 +9,12 @@ holonomic constraints: the same motion, and the forces of the rail with it.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
 import trajopt as to
+from dynamics_backends.protocol import Array
 from dynamics_backends.systems.bodies.free_body import FreeBody
 from dynamics_backends.systems.constraints.constraint_kinds import JointRelation
 from dynamics_backends.systems.constraints.holonomic import Holonomic
@@ -78,19 +80,17 @@ def build(settings: Settings, backend: BackendFactory) -> Task:
         name="cart_pendulum",
         model=model,
     )
-
-    def outcome(x):
-        n = model.nv
-        sentences = [
-            f"the cart ends at {x[0]:.2g} m, the pendulum {x[n - 1]:.2g} rad from upright, at {x[-1]:.2g} rad/s"
-        ]
-        if s.constrained:
-            sentences.append(f"the cart is {abs(x[1]):.1e} m off its rail and pitched by {abs(x[2]):.1e} rad")
-        return sentences
-
     ends = [f"q[{name}]" for name, own in zip(model.dof_names, chosen[: model.nv], strict=True) if own]
     missed = missing(system.manifold, upright, ends)
-    return Task(ocp, to.constant_guess(ocp), "tip", outcome=outcome, missed=missed)
+    return Task(ocp, to.constant_guess(ocp), "tip", outcome=partial(_outcome, s.constrained), missed=missed)
+
+
+def _outcome(constrained: bool, x: Array) -> list[str]:
+    angle = x[len(x) // 2 - 1]
+    sentences = [f"the cart ends at {x[0]:.2g} m, the pendulum {angle:.2g} rad from upright, at {x[-1]:.2g} rad/s"]
+    if constrained:
+        sentences.append(f"the cart is {abs(x[1]):.1e} m off its rail and pitched by {abs(x[2]):.1e} rad")
+    return sentences
 
 
 def _system(s: Settings) -> FreeBody | Holonomic:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 import trajopt as to
+from dynamics_backends.protocol import Array
 from dynamics_backends.systems.bodies.free_body import FreeBody
 from problems.robots import load_robot
 from problems.task import BackendFactory, Checks, Integrator, Sampling, Task, missing, not_negative, positive
@@ -65,8 +66,8 @@ def build(settings: Settings, backend: BackendFactory) -> Task:
         name="cart_pole",
         model=model,
     )
+    return Task(ocp, to.constant_guess(ocp), POLE_TIP, outcome=_outcome, missed=missing(system.manifold, upright))
 
-    def outcome(x):
-        return [f"the cart ends at {x[0]:.2g} m, the pole {x[1]:.2g} rad from upright, at {x[3]:.2g} rad/s"]
 
-    return Task(ocp, to.constant_guess(ocp), POLE_TIP, outcome=outcome, missed=missing(system.manifold, upright))
+def _outcome(x: Array) -> list[str]:
+    return [f"the cart ends at {x[0]:.2g} m, the pole {x[1]:.2g} rad from upright, at {x[3]:.2g} rad/s"]

@@ -6,10 +6,12 @@ minimize   sum_k dt/2 wu |u|^2  +  1/2 |x_N - x_goal|_W^2        |u_i| <= torque
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
 import trajopt as to
+from dynamics_backends.protocol import Array
 from dynamics_backends.systems.bodies.free_body import FreeBody
 from problems.robots import load_robot
 from problems.task import BackendFactory, Checks, Integrator, Sampling, Task, missing, not_negative
@@ -64,9 +66,10 @@ def build(settings: Settings, backend: BackendFactory) -> Task:
         name="double_pendulum",
         model=model,
     )
+    missed = missing(system.manifold, x_goal)
+    return Task(ocp, to.constant_guess(ocp), TIP, outcome=partial(_outcome, x_goal), missed=missed)
 
-    def outcome(x):
-        error = np.abs(x - x_goal)
-        return [f"the joints end within {error[:2].max():.2g} rad and {error[2:].max():.2g} rad/s of the goal"]
 
-    return Task(ocp, to.constant_guess(ocp), TIP, outcome=outcome, missed=missing(system.manifold, x_goal))
+def _outcome(x_goal: Array, x: Array) -> list[str]:
+    error = np.abs(x - x_goal)
+    return [f"the joints end within {error[:2].max():.2g} rad and {error[2:].max():.2g} rad/s of the goal"]

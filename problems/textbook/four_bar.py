@@ -9,6 +9,7 @@ is that in the pin.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -79,7 +80,7 @@ def build(settings: Settings, backend: BackendFactory) -> Task:
         model=model,
     )
     missed = missing(system.manifold, goal, ["q[crank_hinge]"])
-    return Task(ocp, _turning(ocp, s), "coupler_end", outcome=lambda x: _outcome(model, goal, x), missed=missed)
+    return Task(ocp, _turning(ocp, s), "coupler_end", outcome=partial(_outcome, model, goal), missed=missed)
 
 
 def _turning(ocp: to.OCP, s: Settings) -> to.Guess:

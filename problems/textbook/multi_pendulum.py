@@ -8,6 +8,7 @@ The links are those of the multi-pendulum of Kudruss et al. 2019: hinges 1 m apa
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -74,7 +75,7 @@ def build(settings: Settings, backend: BackendFactory) -> Task:
         model=model,
     )
     missed = missing(system.manifold, upright)
-    return Task(ocp, to.constant_guess(ocp), "tip1", outcome=lambda x: _outcome(model, x), missed=missed)
+    return Task(ocp, to.constant_guess(ocp), "tip1", outcome=partial(_outcome, model), missed=missed)
 
 
 def _outcome(model: Model, x: Array) -> list[str]:

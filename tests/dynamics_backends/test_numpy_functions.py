@@ -521,3 +521,19 @@ def test_differences_take_a_value_for_each_pair_of_numbers():
     np.testing.assert_allclose(second.uu[:, 0, 0], lam[:, 1] * 0.01 * e * x[:, 0], atol=1e-6)
     np.testing.assert_allclose(first.fx[:, 0, 0], c * x[:, 1] ** 2, atol=1e-8)
     assert len(calls) <= N * ((m * m + m + 1) + 2 * (2 * m + 2))
+
+
+@pytest.mark.parametrize("make", [np.array, np.asarray])
+def test_vectors_and_matrices_of_entries_by_like_solve_a_linear_system(make):
+    def solved(x, u, t, p):
+        A = make([[2.0, np.cos(x[0])], [np.cos(x[0]), 3.0 + p["mass"][0]]], like=x)
+        return np.linalg.solve(A, make([u[0], x[1] + 1], dtype=float, like=x))
+
+    system = FunctionMap(solved, 2, 1)
+    given = np.array([[1.0, 0.5], [0.2, -0.3]]), np.array([[0.7], [-0.4]]), 0.0, {"mass": [0.5]}
+    results = [make_backend(system, name).jacobians(*given) for name in ("forward_ad", "casadi_ad", "complex_step")]
+    for x, u, value in zip(given[0], given[1], results[0].value, strict=True):
+        c = np.cos(x[0])
+        np.testing.assert_allclose(np.array([[2.0, c], [c, 3.5]]) @ value, [u[0], x[1] + 1.0], rtol=1e-12)
+    for other in results[1:]:
+        np.testing.assert_allclose(other.fx, results[0].fx, rtol=1e-10, atol=1e-12)

@@ -130,7 +130,8 @@ def test_a_goal_out_of_reach_is_solved_as_well_as_possible(config, out):
     goal = "problem.goal_position=[5.0, 0.0, 0.0]"
     result = run("solve", config, "--out", out, "--set", goal, "--set", "output.plots=false")
     assert "warning: the goal is 3 m beyond the reach of tip" in result.stderr
-    assert "mm from its goal: the goal is 3 m beyond the reach of tip" in result.stdout
+    ends, _, why = result.stdout.partition(" m from its goal: ")
+    assert float(ends.split()[-1]) > 1.0 and why.startswith("the goal is 3 m beyond the reach of tip")
     assert not Solution.load(out / "solution.npz").status.acceptable
     assert result.exit_code == FAILED
 

@@ -332,6 +332,24 @@ def test_a_config_without_the_table_is_refused(config, tmp_path):
     assert run().exit_code == BAD_INPUT
 
 
+@pytest.mark.parametrize("horizon, told", [("receding", True), ("shrinking", False)])
+def test_a_goal_that_recedes_with_its_horizon_is_told_with_the_remedy(config, tmp_path, horizon, told):
+    """With a weight at the end alone, the motion is put off from plan to plan; one that ends reaches its goal."""
+    path = tmp_path / "still.toml"
+    path.write_text(CONFIG.split("[replan.goal]")[0].replace("goal = 100.0", "terminal_goal = 1e4"))
+    values = (
+        "--set",
+        f"replan.horizon={horizon}",
+        "--set",
+        "output.plots=false",
+        "--set",
+        "replan.plant.mass_factor=1.0",
+    )
+    result = run(path, "--out", tmp_path / "out", *values)
+    assert result.exit_code == SOLVED, result.output
+    assert ("set replan.horizon = 'shrinking'" in result.output) == told
+
+
 def test_constraints_that_the_planner_passes_over_are_named_before_the_first_plan(config, tmp_path, monkeypatch):
     monkeypatch.setattr("experiments.replan.run.solve", None)  # it would be called
     limits = "[[problem.obstacle]]\ncenter = [3.0, 0.0, 3.0]\nradius = 0.1\n"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from functools import partial
 from pathlib import Path
 
@@ -33,6 +34,23 @@ def solved(name, *overrides):
     config = load_config(CONFIGS / f"{name}.toml", ["backend.engine=numpy", *overrides])
     task = build_task(config)
     return task, solve_task(config, task)
+
+
+SLOW_TO_BUILD = ("panda_bookshelf", "panda_person")  # they search for a path
+
+
+@needs_erd
+@pytest.mark.parametrize("name", sorted({path.stem for path in CONFIGS.glob("*.toml")} - {*SLOW_TO_BUILD}))
+def test_the_problem_of_every_config_can_be_pickled_with_its_goals(name):
+    """A copy says the same about a motion, and has the same costs."""
+    task = build_task(load_config(CONFIGS / f"{name}.toml", ["backend.engine=numpy"]))
+    copy, guess = pickle.loads(pickle.dumps(task.ocp)), task.start
+    assert [goal.name for goal in copy.goals] == [goal.name for goal in task.goals]
+    for ours, theirs in zip(task.goals, copy.goals, strict=True):
+        for told in ("missed", "report"):
+            here, there = (list(getattr(goal, told)(guess.xs, task.ocp.times)) for goal in (ours, theirs))
+            assert here == there
+    np.testing.assert_array_equal(copy.cost(guess.xs, guess.us), task.ocp.cost(guess.xs, guess.us))
 
 
 # -- real robots --------------------------------------------------------------------------------------------------

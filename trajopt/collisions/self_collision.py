@@ -32,6 +32,10 @@ SEED = 0
 TOUCH = 1e-3
 """Depth [m] up to which links touch: files model housings and closed fingers so."""
 
+NOT_CHECKED = "self-collision was not checked (Solution.report does)"
+"""In place of :attr:`SelfCollisionCheck.note` right after a solve in a script: the check reads the meshes of the robot."""
+REMEDY = "the problem arm_in_scene keeps the links of an arm apart (to.self_collision in a script)"
+
 Pair = tuple[int, int]
 """Two bodies, the one with the smaller number, -1 for the ground, first."""
 
@@ -44,12 +48,25 @@ class SelfCollision(NamedTuple):
     depth: float
     knots: int
 
+    def sentence(self, time: float) -> str:
+        """The overlap in words. time: of the knot [s]."""
+        where = f"at t = {time:.3g} s, knot {self.knot}" + (f", and at {self.knots - 1} more" * (self.knots > 1))
+        remedy = REMEDY if self.knot else "the given start has it already: begin elsewhere"
+        return f"self-collision: {' and '.join(self.links)} overlap by {1e3 * self.depth:.3g} mm {where}; {remedy}"
+
 
 class SelfCollisionCheck(NamedTuple):
     """collisions: one for each pair of bodies that overlap. unchecked: why the motion could not be checked, else empty."""
 
     collisions: tuple[SelfCollision, ...] = ()
     unchecked: str = ""
+
+    @property
+    def note(self) -> str:
+        """No self-collision, or why it was not checked; empty where there are collisions."""
+        if self.unchecked:
+            return f"self-collision was not checked: {self.unchecked}"
+        return "" if self.collisions else "no self-collision at the knots"
 
 
 def check_self_collision(model: Model, qs: Array) -> SelfCollisionCheck:

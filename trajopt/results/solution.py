@@ -104,11 +104,23 @@ class Solution:
     def report(self) -> str:
         """The text that ``trajopt solve`` prints: status, cost and time, goals, replay, limits, and warnings.
 
-        After a solve with ``check=False`` it has the first lines alone.
+        After a solve with ``check=False`` it has the first lines alone. Self-collision is checked now, if it was not yet; the
+        first check of a robot reads its meshes, which may take seconds.
         """
         from trajopt.results.report import report
 
-        return report(self)
+        return report(self.with_self_collision())
+
+    def with_self_collision(self) -> Solution:
+        """The solution with the check of self-collision at its knots in its metadata, where a solve in a script left it out."""
+        from trajopt.collisions.self_collision import NOT_CHECKED, check_self_collision
+
+        if self.meta.get("self_collision") != NOT_CHECKED or self.model is None:
+            return self
+        check = check_self_collision(self.model, self.xs[:, : self.model.nq])
+        found = [{"sentence": c.sentence(float(self.clock[c.knot])), "enforced": False} for c in check.collisions]
+        meta = {**self.meta, "self_collision": check.note, "limits": [*self.meta.get("limits", ()), *found]}
+        return replace(self, meta=meta)
 
     def __repr__(self) -> str:
         horizon = f"{len(self.us)} knots, {self.duration:.4g} s"

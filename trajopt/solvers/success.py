@@ -22,12 +22,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dynamics_backends.protocol import Array
+from trajopt.collisions.self_collision import NOT_CHECKED
 from trajopt.problem.goals import Goal
 from trajopt.problem.ocp import OCP
 from trajopt.results.solution import Solution
 from trajopt.results.status import STATIONARY, Status, StatusCode
 from trajopt.solvers.measures import Measures, Violation, measures
-from trajopt.validation.broken_limits import NOT_CHECKED, broken_limits, has_links
+from trajopt.validation.broken_limits import broken_limits, has_links
 from trajopt.validation.reach import goals_of
 from trajopt.validation.replay import Deviation, Replay
 
@@ -65,7 +66,7 @@ def assessed(
     that is finite. found: its measures, default those of :mod:`trajopt.solvers.measures`.
     meta["measures"]: violation, kkt and sensitivity. meta["replay"]: see :func:`trajopt.validation.replay.as_meta`.
     meta["goals"]: report and missed, sentences about the goals. meta["limits"]: sentence and enforced of each limit exceeded,
-    but for self-collision, of which meta["self_collision"] is a sentence.
+    but for self-collision: meta["self_collision"] says that it was not checked.
     """
     xs, us, K = solution.xs, solution.us, solution.K
     if not (np.isfinite(xs).all() and np.isfinite(us).all() and np.isfinite(K).all()):

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dynamics_backends.protocol import Array, Batch, HasActuators, unwrapped
-from trajopt.collisions.self_collision import SelfCollisionCheck, check_self_collision
+from trajopt.collisions.self_collision import SelfCollision, SelfCollisionCheck, check_self_collision
 from trajopt.problem.constraints import Constraint, chosen_coordinates
 from trajopt.problem.ocp import OCP, fitting
 
@@ -32,7 +32,8 @@ KEYS = {
 LIMITS = ("position", "velocity", "torque")
 ENFORCED = ("control", "constraint")
 SELF_COLLISION = "self-collision"
-KEEPING_APART = "the problem arm_in_scene keeps the links of an arm apart (to.self_collision in a script)"
+BOTH = " and "
+"""Between the names of two links."""
 
 
 class BrokenLimit(NamedTuple):
@@ -66,7 +67,8 @@ class BrokenLimit(NamedTuple):
             f"the {self.kind} limit of {self.name}" if self.kind in (*KEYS, "control") else f"{self.kind} {self.name}"
         )
         if self.kind == SELF_COLLISION:
-            return self._overlap()
+            first, second = self.name.split(BOTH)
+            return SelfCollision((first, second), self.knot, self.excess, self.knots).sentence(self.time)
         amount = f"{self.excess:.3g} {self.unit}".strip()
         beyond = "" if np.isnan(self.limit) else f" (limit {self.limit:.4g})"
         where = f"at t = {self.time:.3g} s, knot {self.knot}" + (
@@ -84,16 +86,6 @@ class BrokenLimit(NamedTuple):
     def as_meta(self, settings: Collection[str] | None = None) -> dict[str, Any]:
         """The sentence, and whether the problem was to keep the limit, as plain values."""
         return {"sentence": self.sentence(settings), "enforced": self.enforced}
-
-    def _overlap(self) -> str:
-        """The sentence about links that overlap."""
-        where = f"at t = {self.time:.3g} s, knot {self.knot}" + (f", and at {self.knots - 1} more" * (self.knots > 1))
-        remedy = "the given start has it already: begin elsewhere" if self.given else KEEPING_APART
-        return f"self-collision: {self.name} overlap by {1e3 * self.excess:.3g} mm {where}; {remedy}"
-
-
-NOT_CHECKED = "self-collision was not checked (trajopt.broken_limits does)"
-"""In place of :func:`self_collision_note` after a solve in a script."""
 
 
 def broken_limits(ocp: OCP, xs: Array, us: Array, *, self_collision: bool = True) -> list[BrokenLimit]:
@@ -116,9 +108,7 @@ def self_collision_note(ocp: OCP, xs: Array) -> str:
     Empty where :func:`broken_limits` has one, and without a robot.
     """
     check = _self_collision_check(ocp, xs)
-    if check is None or check.collisions:
-        return ""
-    return f"self-collision was not checked: {check.unchecked}" if check.unchecked else "no self-collision at the knots"
+    return "" if check is None else check.note
 
 
 def _self_collision_check(ocp: OCP, xs: Array) -> SelfCollisionCheck | None:
@@ -137,9 +127,7 @@ def _self_collisions(ocp: OCP, xs: Array) -> Iterator[BrokenLimit]:
     check = _self_collision_check(ocp, xs)
     for c in () if check is None else check.collisions:
         time, given = float(ocp.times[c.knot]), bool(c.knot == 0)
-        yield BrokenLimit(
-            SELF_COLLISION, " and ".join(c.links), c.knot, time, c.depth, np.nan, "m", False, c.knots, given
-        )
+        yield BrokenLimit(SELF_COLLISION, BOTH.join(c.links), c.knot, time, c.depth, np.nan, "m", False, c.knots, given)
 
 
 def _worst(

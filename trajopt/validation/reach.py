@@ -96,8 +96,13 @@ def frame_missed(model: Any, goal: FrameGoal, xs: Array, times: Array) -> list[s
 
 def _far(errors: tuple[float, float], goal: FrameGoal) -> str:
     distance, angle = errors
-    length = f"{1e3 * distance:.3g} mm" if distance < 1.0 else f"{distance:.3g} m"
+    length = length_text(distance)
     return length if goal.rotation is None else f"{length} and {np.degrees(angle):.3g} deg"
+
+
+def length_text(distance: float) -> str:
+    """A distance [m] in millimeters, one of a meter and more in meters."""
+    return f"{1e3 * distance:.3g} mm" if distance < 1.0 else f"{distance:.3g} m"
 
 
 def reach_warnings(model: Any, goal: FrameGoal, q0: Array, found: Reached | None = None) -> Iterator[str]:

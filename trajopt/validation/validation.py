@@ -216,7 +216,9 @@ def _contradictions(c: Constraint) -> Iterator[str]:
 
 def _state_errors(ocp: OCP, x: Array, what: str) -> Iterator[str]:
     if not np.isfinite(x).all():
-        yield f"{what} contains NaN or infinity at entry {tuple(int(i) for i in np.argwhere(~np.isfinite(x))[0])}"
+        *knot, i = np.argwhere(~np.isfinite(x))[0].tolist()
+        name = ocp.state_names[i] if len(ocp.state_names) == x.shape[-1] else f"entry {i}"
+        yield f"{what} contains NaN or infinity: {name}{f' at knot {knot[0]}' if knot else ''}"
     elif (error := quaternion_error(ocp.manifold, x)) > QUATERNION_TOLERANCE:
         yield f"{what} holds a quaternion whose norm differs from 1 by {error:.1e}; divide it by its norm"
 

@@ -11,6 +11,7 @@ import math
 from collections.abc import Sequence
 from functools import lru_cache
 from importlib.resources import files
+from typing import Any
 from weakref import ref
 
 import numpy as np
@@ -91,6 +92,15 @@ def _unpacking(kernel: LoopKernel, i: int) -> str:
 def text_of(kernel: LoopKernel) -> str:
     """The text of the kernel's library."""
     return "\n".join([templates(), kernel.source, entry(kernel)])
+
+
+class HoldsKernels:
+    """A base of what keeps compiled kernels, by what they serve; its copies in other processes make them anew."""
+
+    _kernels: dict[Any, Any]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_kernels": {}}
 
 
 NO_TABLES: tuple[list[np.ndarray], list[np.ndarray]] = ([np.zeros(3, dtype=np.int32)], [])  # nb, nv, nq = 0

@@ -5,7 +5,7 @@ traced whole.
 from __future__ import annotations
 
 from dynamics_backends.compiled.emit.trace import trace_expressions
-from dynamics_backends.compiled.loops.kernel import CompiledKernel
+from dynamics_backends.compiled.loops.kernel import CompiledKernel, HoldsKernels
 from dynamics_backends.compiled.loops.unrolled import straight_kernel
 from dynamics_backends.compiled.sources.traced_source import by_rows, short_enough
 from dynamics_backends.protocol import Array
@@ -19,7 +19,7 @@ from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.symbols import ca
 
 
-class CompiledRegressor:
+class CompiledRegressor(HoldsKernels):
     """The regressors of one model, of inverse and of forward dynamics, batch first; kernels are made when first asked for.
 
     Raises TooLong for a robot whose straight-line code would take too long to compile.

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from dynamics_backends.compiled.loops.kernel import CompiledKernel
+from dynamics_backends.compiled.loops.kernel import CompiledKernel, HoldsKernels
 from dynamics_backends.compiled.sources.constrained_source import derivatives_kernel
 from dynamics_backends.compiled.sources.stepped_source import stepped_second_source, stepped_source
 from dynamics_backends.compiled.sources.traced_analytic import arguments_of
@@ -15,7 +15,7 @@ from dynamics_backends.protocol import IMPLICIT_STEP, Array, Batch, Hessians, Ja
 from dynamics_backends.systems.contact.stepped_contact import SteppedContact
 
 
-class SteppedAnalytic(AnalyticSecondOrder):
+class SteppedAnalytic(HoldsKernels, AnalyticSecondOrder):
     """See :class:`~dynamics_backends.methods.analytic.AnalyticSecondOrder`."""
 
     def __init__(self, map: SteppedContact) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from dynamics_backends.compiled.emit.trace import trace_expressions
-from dynamics_backends.compiled.loops.kernel import CompiledKernel
+from dynamics_backends.compiled.loops.kernel import CompiledKernel, HoldsKernels
 from dynamics_backends.compiled.loops.unrolled import straight_kernel
 from dynamics_backends.compiled.sources.constrained_source import derivatives_kernel
 from dynamics_backends.compiled.sources.traced_map import TracedMap
@@ -27,7 +27,7 @@ from dynamics_backends.systems.constraints.constrained_derivatives import Constr
 _LOG = logging.getLogger(__name__)
 
 
-class TracedAnalytic(Analytic):
+class TracedAnalytic(HoldsKernels, Analytic):
     """See :class:`~dynamics_backends.methods.analytic.Analytic`, which serves where code would be too long, or cannot be traced."""
 
     def __init__(self, map: Map) -> None:

@@ -17,7 +17,7 @@ import numpy as np
 from dynamics_backends import scalar as sm
 from dynamics_backends.compiled.emit.pairs import ALGEBRAS, OPERATIONS, Pair
 from dynamics_backends.compiled.emit.trace import Trace, trace, trace_expressions
-from dynamics_backends.compiled.loops.kernel import CompiledKernel
+from dynamics_backends.compiled.loops.kernel import CompiledKernel, HoldsKernels
 from dynamics_backends.compiled.loops.unrolled import straight_kernel
 from dynamics_backends.methods.symbolic_map import Symbols, TraceError, symbolic_value
 from dynamics_backends.protocol import Array, Map, is_second_order
@@ -28,7 +28,7 @@ Sizes = tuple[tuple[str, int], ...]
 _LOG = logging.getLogger(__name__)
 
 
-class TracedMap:
+class TracedMap(HoldsKernels):
     """A map, evaluated by compiled code on numbers and by itself on everything else (symbols).
 
     Kernels are made when first asked for, one for each kind of numbers and set of parameter sizes.

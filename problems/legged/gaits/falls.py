@@ -66,7 +66,7 @@ def _during(when: Array, times: Array) -> str:
     return f"at {at[0]:.2f} s" if at[0] == at[-1] else f"from {at[0]:.2f} to {at[-1]:.2f} s"
 
 
-def ends_away(xs: Array, goal: Sequence[float], height: float | None = None) -> list[str]:
+def ends_away(goal: Sequence[float], height: float | None, xs: Array) -> list[str]:
     """Sentences about a base whose last position is far from the goal (x, y) [m], or from a height [m]."""
     start, end, found = xs[0, :2], xs[-1, :2], []
     away, way = float(np.linalg.norm(end - goal[:2])), float(np.linalg.norm(np.asarray(goal[:2]) - start))

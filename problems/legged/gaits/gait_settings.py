@@ -15,7 +15,7 @@ from dynamics_backends.systems.contact.soft_contact import SoftContact
 from problems.legged.contact.soft_ground import SoftGround
 from problems.legged.gaits.gait import PATTERNS, STEP_LENGTH, Gait
 from problems.legged.gaits.gait_analysis import LOADED
-from problems.legged.robot.base_state import BaseWeights
+from problems.legged.robot.base_state import BaseWeights, Triple
 from problems.legged.robot.similarity import (
     LENGTH,
     NONE,
@@ -42,15 +42,33 @@ from problems.task import (
 
 
 @dataclass(frozen=True, kw_only=True)
+class RunningWeights(BaseWeights):
+    """The weights of the state on the way, by which a robot of some tens of kilograms stays upright."""
+
+    attitude: float = 500.0
+    position: Triple = (1e3, 1e3, 1e4)
+    joints: float = 1.0
+    angular_velocity: float = 10.0
+    joint_velocities: float = 1.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class FinalWeights(RunningWeights):
+    """The weights of the state at the end."""
+
+    linear_velocity: float = 10.0
+
+
+@dataclass(frozen=True, kw_only=True)
 class FootWeights(Checked):
     """Weights of the feet [1/m^2]. swing: weight during swing. landing: weight at touchdown. stance: weight during stance.
     terminal: weight at the end. friction: weight of friction cones and pulling forces, for rigid contacts only."""
 
-    swing: float = 1e5
+    swing: float = 1e6
     landing: float = 1e7
     stance: float = 0.0
     terminal: float = 1e4
-    friction: float = 0.0
+    friction: float = 1e3
 
     def checks(self) -> Checks:
         return {key: not_negative(value) for key, value in vars(self).items()}
@@ -98,8 +116,8 @@ class Settings(SoftGround):
     friction: float = 0.7
     cone: Literal["cost", "constraint"] = "cost"
     control_weight: float = 1e-2
-    running: BaseWeights = field(default_factory=BaseWeights)
-    terminal: BaseWeights = field(default_factory=BaseWeights)
+    running: RunningWeights = field(default_factory=RunningWeights)
+    terminal: FinalWeights = field(default_factory=FinalWeights)
     foot_weights: FootWeights = field(default_factory=FootWeights)
 
     def checks(self) -> Checks:

@@ -274,7 +274,7 @@ def build(settings: Settings, backend: BackendFactory) -> Task:
         partial(_guess, (*easier, ocp)[0], w, _guess_torques(w, ocp.times[:-1])),
         outcome=partial(_outcome, w),
         commands=partial(_commands, s),
-        missed=lambda xs: ends_away(xs, s.end, w.height),
+        missed=partial(ends_away, s.end, w.height),
         fallen=partial(falls, w.model, w.standing.stance.feet),
         feet=w.standing.stance.feet,
         warnings=_unused(s),

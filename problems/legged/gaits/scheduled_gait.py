@@ -112,9 +112,9 @@ def build(settings: Settings, backend: BackendFactory) -> Task:
     return Task(
         ocp,
         _guess(walker, ocp),
-        outcome=lambda x: _outcome(walker, x),
-        commands=lambda xs, times: travel_sentences(float(walker.references.base[-1, 0]), xs, times),
-        missed=lambda xs: ends_away(xs, walker.references.base[-1], walker.height),
+        outcome=partial(_outcome, walker),
+        commands=partial(travel_sentences, float(walker.references.base[-1, 0])),
+        missed=partial(ends_away, walker.references.base[-1], walker.height),
         fallen=partial(falls, walker.model, s.feet),
         feet=s.feet,
         warnings=walker.rounded,

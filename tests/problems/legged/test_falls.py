@@ -70,11 +70,11 @@ def test_a_robot_that_lies_down_falls_and_one_that_jumps_or_goes_downhill_does_n
 def test_an_end_is_missed_by_a_share_of_the_way(standing):
     xs = np.zeros((3, 37))
     xs[-1, :3] = 1.5, 0.0, 0.55
-    assert ends_away(xs, (1.5 + 0.9 * FAR * 1.5, 0.0), 0.572) == []
-    assert ends_away(xs, (1.5, 0.9 * NEAR), 0.572) == []
-    (away,) = ends_away(xs, (8.0, 0.0), 0.572)
+    assert ends_away((1.5 + 0.9 * FAR * 1.5, 0.0), 0.572, xs) == []
+    assert ends_away((1.5, 0.9 * NEAR), 0.572, xs) == []
+    (away,) = ends_away((8.0, 0.0), 0.572, xs)
     assert "6.50 m from its goal, 8.00 m from its start" in away
-    (high,) = ends_away(xs, (1.5, 0.0), 2.0)
+    (high,) = ends_away((1.5, 0.0), 2.0, xs)
     assert "0.55 m high; the target is 2.00 m" in high
 
 

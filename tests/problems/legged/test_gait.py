@@ -200,3 +200,13 @@ def test_friction_margins_vanish_inside_the_cone_and_grow_outside():
     assert np.allclose(r[::2, 0], pushes, atol=1e-3) and r[1::2].min() > 0.02
     with pytest.raises(ValueError, match="friction = 0"):
         friction_cost(system, FEET, 0.0, 1.0)
+
+
+@pytest.mark.slow
+def test_the_default_weights_keep_a_robot_upright_that_a_file_only_names():
+    """A configuration of a robot's own needs no weights: it reaches the end of its steps at its height, and does not fall."""
+    task = build(Settings(dt=0.05, swing=0.2, support=0.05, step_length=0.1), NUMPY)
+    solution = to.solve(task.ocp, task.guess, {"max_iterations": 30}, solver="fddp", check=False)
+    assert solution.status.code is to.StatusCode.CONVERGED
+    assert [s for goal in task.goals for s in goal.missed(solution.xs, task.ocp.times)] == []
+    assert abs(solution.xs[-1, 2] - solution.xs[0, 2]) < 0.01

@@ -1,5 +1,7 @@
 """Self-collision along a motion, as part of the verdict on limits."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -66,6 +68,21 @@ def test_the_verdict_on_limits_has_it(load):
     assert broken.sentence().startswith("self-collision: one and three overlap by")
     assert "knot" in broken.sentence() and "arm_in_scene keeps" in broken.sentence()
     assert to.self_collision_note(ocp, xs) == ""
+
+
+@pytest.mark.parametrize(
+    "goal, told", [(0.0, "no self-collision at the knots"), (ROLLED[-1], "one and three overlap by")]
+)
+def test_the_report_of_a_script_has_it(load, tmp_path, goal, told):
+    """Also after the solution was saved; what the solve leaves beside it is not changed."""
+    pytest.importorskip("coal")
+    ocp, xs, us = with_limits(load(file()), CLEAR)
+    ends = to.state_cost(ocp.manifold, np.r_[np.broadcast_to(goal, 3), np.zeros(3)], 1e4)
+    solution = to.solve(replace(ocp, terminal=(ends,)), to.Guess(xs, us), {"max_iterations": 30})
+    assert told in solution.report() and "was not checked" not in solution.report()
+    assert to.Solution.load(solution.save(tmp_path / "bent.npz")).report() == solution.report()
+    if told.startswith("one"):
+        assert "all limits are kept" not in solution.report()
 
 
 def test_a_start_in_self_collision_is_told_as_given(load):

@@ -104,6 +104,17 @@ def test_a_number_bounds_all_controls():
     np.testing.assert_array_equal(bounds.lower, [-1.0, -1.0, -1.0])
 
 
+def test_a_state_that_is_not_finite_is_told_by_the_name_of_its_coordinate():
+    system = FunctionMap(lambda x, u, t, p: [x[1], u[0]], 2, 1, second_order=True)
+    ocp = OCP.single_phase(SampledSystem(make_backend(system, "forward_ad")), [0.0, np.nan], 3, 0.1, [control_cost(1)])
+    (start, guess) = [finding.message for finding in validate(ocp, constant_guess(ocp))]
+    name = ocp.state_names[1]
+    assert (
+        start == f"x0 contains NaN or infinity: {name}"
+        and guess == f"guess.xs contains NaN or infinity: {name} at knot 0"
+    )
+
+
 def test_a_good_problem_has_no_findings():
     ocp = _problem(u_lower=-np.ones(3), u_upper=np.ones((5, 3)))
     assert validate(ocp, constant_guess(ocp)) == []
@@ -113,7 +124,7 @@ def test_a_good_problem_has_no_findings():
     ("changes", "message"),
     [
         ({"x0": np.zeros(6)}, "x0 has shape"),
-        ({"x0": np.r_[0.0, 0.0, 0.0, np.nan, 0.0, 0.0, 0.0]}, "x0 contains NaN or infinity at entry (3,)"),
+        ({"x0": np.r_[0.0, 0.0, 0.0, np.nan, 0.0, 0.0, 0.0]}, "x0 contains NaN or infinity: entry 3"),
         ({"x0": 2.0 * REST}, "divide it by its norm"),
         ({"horizon": 0}, "at least one time step"),
         ({"dt": 0.0}, "time steps must be positive"),

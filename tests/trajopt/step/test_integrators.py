@@ -20,6 +20,7 @@ SYSTEMS = {
     ),
 }
 ORDERS = {"euler": 1, "semi_implicit_euler": 1, "rk4": 4}
+CASES = [(n, s) for n in SYSTEMS for s in ORDERS if (n, s) != ("attitude", "semi_implicit_euler")]  # of first order
 HORIZON = 1.0
 
 
@@ -34,12 +35,9 @@ def _error(system, reached, exact):
     return np.linalg.norm(system.manifold.difference(exact[:, None], reached.T))
 
 
-@pytest.mark.parametrize("scheme", ORDERS)
-@pytest.mark.parametrize("name", SYSTEMS)
+@pytest.mark.parametrize("name, scheme", CASES)
 def test_slope_of_the_global_error_is_the_order(name, scheme):
     system, x, u, exact = _case(name)
-    if scheme == "semi_implicit_euler" and not system.second_order:
-        pytest.skip("first-order system")
     sampled = SampledSystem(make_backend(system, "forward_ad"), scheme)
     steps = np.array([16, 32, 64]) if scheme == "rk4" else np.array([256, 512, 1024])
     errors = []

@@ -18,6 +18,7 @@ SYSTEMS = {
     "attitude": textbook.attitude_kinematics,
     "free body": textbook.free_body,
 }
+CASES = [(n, s) for n in SYSTEMS for s in SCHEMES if (n, s) != ("attitude", "semi_implicit_euler")]  # of first order
 H = 1e-30
 
 
@@ -60,12 +61,9 @@ def test_a_system_alone_has_its_default_backend():
 
 
 @pytest.mark.parametrize("substeps", [1, 3])
-@pytest.mark.parametrize("scheme", SCHEMES)
-@pytest.mark.parametrize("name", SYSTEMS)
+@pytest.mark.parametrize("name, scheme", CASES)
 def test_sensitivities_are_those_of_the_whole_step(name, scheme, substeps):
     system = SYSTEMS[name]()
-    if scheme == "semi_implicit_euler" and not system.second_order:
-        pytest.skip("first-order system")
     x, u = _points(system, 5)
     t, dt = np.linspace(0.0, 1.0, 5), np.array([0.01, 0.05, 0.1, 0.2, 0.4])
     x_next, expected = _by_complex_step(system, scheme, substeps, x, u, t, dt)

@@ -26,6 +26,7 @@ SYSTEMS = {
     "fixed tree": lambda: FreeBody(tree("fixed0", 3), friction_velocity=2.0),
     "floating tree": lambda: FreeBody(tree("floating1", 2), friction_velocity=2.0),
 }
+CASES = [(n, s) for n in SYSTEMS for s in SCHEMES if (n, s) != ("attitude", "semi_implicit_euler")]  # of first order
 T, LENGTHS = np.linspace(0.0, 1.0, N), np.array([0.01, 0.05, 0.1, 0.2])
 
 
@@ -67,12 +68,9 @@ def _full(H):
 
 
 @pytest.mark.parametrize("substeps", [1, 3])
-@pytest.mark.parametrize("scheme", SCHEMES)
-@pytest.mark.parametrize("name", SYSTEMS)
+@pytest.mark.parametrize("name, scheme", CASES)
 def test_curvature_of_a_step_is_the_slope_of_its_sensitivities(name, scheme, substeps):
     system = SYSTEMS[name]()
-    if scheme == "semi_implicit_euler" and not system.second_order:
-        pytest.skip("first-order system")
     x, u, lam = _points(system)
     sampled = _sampled(system, scheme, substeps)
     H = _full(sampled.contract(x, u, T, LENGTHS, None, lam))

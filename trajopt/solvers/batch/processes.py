@@ -73,7 +73,7 @@ class Work:
 
 def _without_goals(batch: Batch) -> Batch:
     """The batch as it is sent."""
-    # goals of a task are local functions, which cannot be pickled; solves without checks read no goals
+    # solves without checks read no goals, and those of a script may be local functions, which cannot be pickled
     other = copy(batch)
     other.ocp = replace(batch.ocp, goals=())
     other.members = None if batch.members is None else [replace(m, goals=()) for m in batch.members]

@@ -6,22 +6,48 @@ import pickle
 
 import numpy as np
 import pytest
+from contact_cases import FEET, hyq
 
 import trajopt as to
+from dynamics_backends.protocol import FunctionMap
 from dynamics_backends.registry import make_backend
 from dynamics_backends.systems.bodies.free_body import FreeBody
+from dynamics_backends.systems.contact.stepped_contact import SteppedContact
 from problems.robots import load_robot
 
 
 @pytest.mark.parametrize("robot", ["gen3", "hyq"])
 @pytest.mark.parametrize("engine", ["numpy", pytest.param("compiled", marks=pytest.mark.needs_compiler)])
 def test_backends(robot, engine):
-    backend = make_backend(FreeBody(load_robot(robot)), "analytic", engine=engine)
+    check_copies(make_backend(FreeBody(load_robot(robot)), "analytic", engine=engine))
+
+
+@pytest.mark.parametrize("method", ["forward_ad", "casadi_ad", "central_difference"])
+@pytest.mark.parametrize("engine", ["numpy", pytest.param("compiled", marks=pytest.mark.needs_compiler)])
+def test_backends_of_functions(method, engine):
+    check_copies(make_backend(FunctionMap(pendulum, 2, 1), method, engine=engine))
+
+
+@pytest.mark.needs_compiler
+def test_backends_of_implicit_contact():
+
+    system = SteppedContact(hyq(), FEET, step=0.01)
+    check_copies(make_backend(system, "analytic", engine="compiled"))
+
+
+def pendulum(x, u, t, p):
+    return [x[1], u[0] - x[0] * x[0]]
+
+
+def check_copies(backend):
+    """Copies of before and after the first values give the same values."""
     manifold = backend.map.manifold
     x, u = manifold.identity()[None], np.ones((1, backend.map.nu))
-    copy = pickle.loads(pickle.dumps(backend))
-    for ours, theirs in zip(backend.jacobians(x, u), copy.jacobians(x, u), strict=True):
-        np.testing.assert_array_equal(ours, theirs)
+    early = pickle.dumps(backend)
+    values = backend.jacobians(x, u)
+    for copy in (pickle.loads(early), pickle.loads(pickle.dumps(backend))):
+        for ours, theirs in zip(values, copy.jacobians(x, u), strict=True):
+            np.testing.assert_array_equal(ours, theirs)
 
 
 def test_problems_and_solutions():
