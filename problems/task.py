@@ -289,9 +289,13 @@ class Sampling(Checked):
     substeps: int = 1
 
     def checks(self) -> Checks:
+        endless = self.dt * self.horizon == np.inf
         return {
             "horizon": (1 <= self.horizon <= MOST_KNOTS, f"at least 1 and at most {MOST_KNOTS}"),
-            "dt": (0 < self.dt < np.inf, "a positive number of seconds"),
+            "dt": (
+                self.dt > 0 and not endless,
+                "a positive number of seconds" + (", finite when multiplied by the horizon" if endless else ""),
+            ),
             "substeps": substeps_check(self.substeps, self.horizon),
         }
 

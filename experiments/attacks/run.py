@@ -31,6 +31,8 @@ LONGEST = 50_000
 EXIT_CODES = range(4)
 TRACEBACK = 70
 """Exit code of a case that ended with a traceback."""
+_ERROR = re.compile(r"(?<![\w.])[Ee]rror: ")
+"""What a sentence begins with; keys such as ``terminal_error`` may end so."""
 _PLACE = re.compile(
     r"['\"<].+?['\">]|\.(urdf|xml|toml|npz)|[a-z_]+\.[a-z_]+|\bline \d+|rror: [\w.]+: |\w+ (is|=) ", re.DOTALL
 )
@@ -115,6 +117,12 @@ def _waited(process: int, until: float) -> tuple[int, resource.struct_rusage]:
     return os.waitstatus_to_exitcode(status), usage
 
 
+def sentence_of(errors: str) -> str:
+    """The messages from the last error on; empty where there is none."""
+    starts = [found.start() for found in _ERROR.finditer(errors)]
+    return errors[starts[-1] :] if starts else ""
+
+
 def _trouble(case: Case, code: int, errors: str, elapsed: float) -> str:
     if code == TRACEBACK or "Traceback (most recent call last)" in errors:
         last = errors.strip().splitlines()[-1:] or [""]
@@ -125,8 +133,8 @@ def _trouble(case: Case, code: int, errors: str, elapsed: float) -> str:
         return f"exit code {code}"
     if len(errors) > LONGEST:
         return f"{len(errors)} characters of messages"
-    sentence = errors[errors.rfind("rror: ") :]
-    if code == 2 and "rror: " not in errors:
+    sentence = sentence_of(errors)
+    if code == 2 and not sentence:
         return "exit code 2 without a sentence"
     if code == 2 and case.kind in ("config", "robot") and not _PLACE.search(sentence):
         return f"the error names no place: {sentence[:300]}"

@@ -101,7 +101,8 @@ def four_bar_angles(ground: float, crank: float, coupler: float, rocker: float, 
     d = float(np.linalg.norm(apart))
     if not abs(coupler - rocker) < d < coupler + rocker:
         raise ValueError(
-            f"the linkage does not close at a crank angle of {angle:.3g} rad: its ends are {d:.3g} m apart"
+            f"the linkage does not close at a crank angle of {angle:.3g} rad: coupler = {coupler:g} m and rocker = {rocker:g} m "
+            f"have to meet between ends {d:.3g} m apart"
         )
     along = (d * d + coupler**2 - rocker**2) / (2.0 * d)
     up = np.sqrt(coupler**2 - along**2)

@@ -11,6 +11,7 @@ import pytest
 
 from experiments.attacks.archives import attacked
 from experiments.attacks.cases import KINDS, config_case, environment_case, robot_case
+from experiments.attacks.run import sentence_of
 
 ROOT = Path(__file__).resolve().parents[2]
 COUNTS = {"configs": 8, "robots": 16, "solutions": 10, "scenes": 2, "arguments": 6, "environments": 4}
@@ -44,3 +45,10 @@ def test_attacked_archives_are_functions_of_their_seeds(tmp_path):
     lengths = [len(one) for one in once]
     assert lengths == [len(one) for one in again]
     assert len(set(lengths)) > 6
+
+
+def test_the_sentence_of_an_error_starts_with_the_word():
+    listed = "error: a.toml: 2 problems\n  - problem.error: unknown key\n  - problem.terminal_error: unknown key\n"
+    assert sentence_of("warning: old\n" + listed) == listed
+    assert sentence_of("Usage: trajopt\n\nError: No such option: -q\n") == "Error: No such option: -q\n"
+    assert sentence_of("problem.terminal_error: unknown key") == ""

@@ -29,6 +29,7 @@ from dynamics_backends.protocol import (
 from dynamics_backends.registry import backend_names, make_backend
 from trajopt.problem.impact_stage import JUMP
 from trajopt.step.integrators import RUNGE_KUTTA, SEMI_IMPLICIT_EULER, stage_map
+from trajopt.step.sensitivities import MOST_SUBSTEPS
 
 STIFF = 0.3
 """|h lambda| from which on a mode is the step's concern: slower ones grow by accuracy, not by stability."""
@@ -79,22 +80,21 @@ def _doubt(phase: Any, x0: Array) -> str | None:
     stable = largest_stable_step(at, scheme, step)
     if stable >= step:
         return None
-    needed = ceil(substeps * step / stable)
+    needed = substeps * step / stable if stable else np.inf
     limits = (
         f"at x0 {scheme} is stable for steps up to {1e3 * stable:.2g} ms, but its steps are {1e3 * step:.2g} ms long"
     )
+    finer = f"use substeps = {ceil(needed)} or more, or" if needed <= MOST_SUBSTEPS else "use"
     if isinstance(system, HasDoubts):
         stiff = system.stiff
-        return (
-            f"the {stiff} are too stiff for the time step: {limits}; use substeps = {needed} or more, or softer {stiff}"
-        )
+        return f"the {stiff} are too stiff for the time step: {limits}; {finer} softer {stiff}"
     rate, name = _stiffest(at.whole, system)
     softer = (
         ", or a larger friction_velocity" if isinstance(system, HasJointFriction) and system.coulomb is not None else ""
     )
     return (
         f"the time step is too long for the motion of {name}, whose rate is {rate:.3g} 1/s: {limits}; "
-        f"use substeps = {needed} or more, a shorter dt{softer}"
+        f"{finer} a shorter dt{softer}"
     )
 
 
@@ -142,12 +142,17 @@ def largest_stable_step(at: Linearization, scheme: str, longest: float) -> float
 
 
 def _rings(at: Linearization, scheme: str, h: float) -> bool:
-    """Whether a stiff mode grows that should not."""
-    if at.L is None and scheme in RUNGE_KUTTA:
-        return _rings_explicitly(np.linalg.eigvals(at.F), RUNGE_KUTTA[scheme].order, h)
-    factors = np.linalg.eigvals(amplification(at, scheme, h))
-    allowed = np.exp(h * max(0.0, float(np.linalg.eigvals(at.whole).real.max())))
-    size = np.abs(factors)
+    """Whether a stiff mode grows that should not; growth beyond the range of floating-point numbers counts."""
+    with np.errstate(over="ignore"):
+        allowed = np.exp(h * max(0.0, float(np.linalg.eigvals(at.whole).real.max())))
+    try:
+        with np.errstate(over="raise", invalid="raise"):
+            if at.L is None and scheme in RUNGE_KUTTA:
+                return _rings_explicitly(np.linalg.eigvals(at.F), RUNGE_KUTTA[scheme].order, h)
+            factors = np.linalg.eigvals(amplification(at, scheme, h))
+            size = np.abs(factors)
+    except FloatingPointError:
+        return True
     stiff = (np.abs(np.angle(factors)) > STIFF) | (size > (1.0 + STIFF) * allowed)
     return bool(np.any(stiff & (size > allowed + GROWTH)))
 

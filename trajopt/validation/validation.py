@@ -185,6 +185,8 @@ def _time_errors(ocp: OCP) -> Iterator[str]:
             yield f"dt is {phase.dt[knot]} at knot {first + knot}; time steps must be positive"
         elif wrong.any():
             yield f"phase {i} has no duration; give it one knot with dt = 0"
+        elif not np.isfinite(sum(map(float, phase.dt))):
+            yield f"the time steps of phase {i} add up to infinity; give it shorter ones"
         first += phase.knots
 
 

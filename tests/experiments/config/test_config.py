@@ -67,6 +67,8 @@ def test_both_forms_of_the_backend(form):
         ("problem", "dt", True, "problem.dt: expected a number, got True"),
         ("problem", "dt", -0.1, "problem.dt: expected a positive number of seconds, got -0.1"),
         ("problem", "dt", float("nan"), "problem.dt: expected a positive number of seconds, got nan"),
+        ("problem", "dt", float("inf"), "problem.dt: expected a positive number of seconds, finite when multiplied by"),
+        ("problem", "dt", 1e308, "problem.dt: expected a positive number of seconds, finite when multiplied by"),
         ("problem", "horizon", 1.5, "problem.horizon: expected an integer, got 1.5"),
         ("problem", "goal_position", [1.0, 2.0], "problem.goal_position: expected a list of 3 numbers, got [1.0, 2.0]"),
         ("problem", "integrator", "rk5", "expected 'semi_implicit_euler' or 'euler' or 'rk4', got 'rk5'"),

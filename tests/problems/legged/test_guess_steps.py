@@ -51,7 +51,7 @@ def test_a_posture_of_the_guess_is_looked_at_before_there_is_one(key):
 
 
 def test_a_guess_that_diverges_says_so():
-    long = ["problem.dt=0.1", "problem.horizon=25"]
+    long = ["problem.dt=0.1", "problem.horizon=25", "problem.substeps=1"]
     task = build_task(load_config("hyq_trot_stepped", long))
     with pytest.raises(ValueError, match=r"diverges at t = .*: reduce problem.dt = 0.1 s, increase"):
         task.guess  # noqa: B018

@@ -69,6 +69,21 @@ def test_the_largest_step_is_where_a_stiff_oscillator_begins_to_ring(scheme):
     assert grown(0.98 * limit) < 10.0 < grown(1.02 * limit)
 
 
+@pytest.mark.parametrize("scheme", ["euler", "rk4", "semi_implicit_euler"])
+@pytest.mark.parametrize("implicit", [False, True])
+def test_a_step_whose_growth_overflows_is_not_stable(scheme, implicit):
+    """The limit is that of a search from any longest step."""
+    fx = np.array([[0.0, 1.0], [-9e4, -300.0]])
+    damping = np.array([[0.0], [-20.0]]) if implicit else None
+    longest, moderate = (largest_stable_step(Linearization(fx, damping), scheme, h) for h in (1e308, 1.0))
+    assert 0.0 < longest == pytest.approx(moderate, rel=2e-3)
+
+
+def test_no_number_of_substeps_is_advised_that_is_not_allowed():
+    (text,) = (m for m in said(problem(dt=1e305)) if "too stiff" in m)
+    assert "; use softer" in text and "substeps" not in text
+
+
 def test_motions_that_are_unstable_by_nature_are_no_matter_of_the_step():
     fx = np.array([[0.0, 1.0], [9.81, 0.0]])  # an inverted pendulum
     assert all(

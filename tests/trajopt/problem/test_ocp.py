@@ -128,6 +128,7 @@ def test_a_good_problem_has_no_findings():
         ({"x0": 2.0 * REST}, "divide it by its norm"),
         ({"horizon": 0}, "at least one time step"),
         ({"dt": 0.0}, "time steps must be positive"),
+        ({"dt": 1e308}, "the time steps of phase 0 add up to infinity"),
         ({"dt": np.array([0.1, 0.1, -0.1, 0.1, 0.1])}, "dt is -0.1 at knot 2"),
         ({"u_lower": np.ones(2)}, "u_lower has shape"),
         ({"start": np.nan}, "start = nan; expected a finite number of seconds"),
