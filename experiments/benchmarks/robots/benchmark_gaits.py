@@ -128,20 +128,26 @@ def trot(name: str, run: Run, report: GaitReport) -> list[list[str]]:
 
 
 def rigid(repeats: int = 20) -> list[list[str]]:
-    """The trot on rigid contacts: least time of several solves, in the clock and of the processor, and what the feet do."""
+    """The trot on rigid contacts: least time of several solves without checks, by the clock and of the processor, and
+    what the feet do."""
     config = load_config(CONFIGS / "hyq_trot_rigid.toml")
     run = solved(config)
     clock, processor = [], []
     for _ in range(repeats):
         began = time.perf_counter(), time.process_time()
-        solve_task(config, run.task)
+        solve_task(config, run.task, check=False)
         clock.append(time.perf_counter() - began[0])
         processor.append(time.process_time() - began[1])
     force, ratio = stance_forces(run)
     return [
         [f"rigid trot: {run.solution.status.code.value}", f"{run.solution.iterations} iterations", "", ""],
-        ["rigid trot: time", f"{1e3 * min(clock):.0f} ms", f"{RIGID_LIMIT}", _verdict(1e3 * min(clock) <= RIGID_LIMIT)],
-        ["rigid trot: processor time", f"{1e3 * min(processor):.0f} ms", "", ""],
+        [
+            "rigid trot: time without checks",
+            f"{1e3 * min(clock):.0f} ms",
+            f"{RIGID_LIMIT}",
+            _verdict(1e3 * min(clock) <= RIGID_LIMIT),
+        ],
+        ["rigid trot: processor time without checks", f"{1e3 * min(processor):.0f} ms", "", ""],
         ["rigid trot: compilation and tracing", f"{run.preparation:.1f} s", "", ""],
         ["rigid trot: least normal force", f"{force:.0f} N", "> 0", _verdict(force > 0)],
         ["rigid trot: largest force ratio", f"{ratio:.2f}", f"{FRICTION}", _verdict(ratio <= FRICTION)],
