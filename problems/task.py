@@ -142,7 +142,7 @@ class Task:
     other_guesses: that may lead to other local optima.
     refined: looks at a solution, of problems that are solved again where their constraints have overlooked something; or None.
     patience: iterations after which such a solve ends, to begin anew; None: those of the solver's options.
-    latest: of such problems, the one that was solved last.
+    latest: of such problems, that of the solution that is returned, until then the one that was solved last.
     resolved: what settings that were left out came to, by their keys, for what is saved of them.
     clearance: how far (M,) [m] the robot is from what moves, at states (M, nx) and places (M, 3); or None.
     removed_by: for messages, the setting that takes a constraint, by its name, or "phases" out of the problem.

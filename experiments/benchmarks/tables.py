@@ -5,11 +5,22 @@ from __future__ import annotations
 import csv
 import os
 import platform
+from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from dynamics_backends.compiled.runtime.toolchain import find_toolchain
+
+COUNTED = ("converged", "acceptable", "other ends")
+"""The heads of the columns of :func:`counted`."""
+
+
+def counted(codes: Iterable[str]) -> list[str]:
+    """Cells of a table: how many solves ended with each code of their checks, those of other ends by name."""
+    found = Counter(codes)
+    others = ", ".join(f"{count} {code}" for code, count in found.most_common() if code not in COUNTED)
+    return [str(found["converged"]), str(found["acceptable"]), others or "none"]
 
 
 def markdown(header: Iterable[str], rows: Iterable[Iterable[str]]) -> str:

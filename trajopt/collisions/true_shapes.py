@@ -43,7 +43,7 @@ def _made(shape: Shape) -> Any:
 
 
 def mesh_geometry(vertices: Array, faces: Array) -> Any:
-    """coal's geometry of a mesh: its convex hull where all of it is on that, else its triangles."""
+    """coal's geometry of a mesh: its convex hull where all of it is on that and coal can make it, else its triangles."""
     coal = require_coal()
     mesh = coal.BVHModelOBBRSS()
     mesh.beginModel(len(faces), len(vertices))
@@ -53,18 +53,25 @@ def mesh_geometry(vertices: Array, faces: Array) -> Any:
     mesh.endModel()
     if convex_hull(vertices, faces) is None:
         return mesh
-    mesh.buildConvexHull(True, "Qt")
-    return mesh.convex
+    return _hull(mesh) or mesh
 
 
 def hull_around(shape: Shape) -> Any:
-    """The convex hull of a mesh that is not convex, from which distances take a few microseconds; None for any other shape, and for
-    flat meshes."""
+    """The convex hull of a mesh that is not convex, from which distances take a few microseconds; None for any other shape, for
+    flat meshes, and where coal cannot make it."""
     mesh = geometry_of(shape)
     if not isinstance(mesh, require_coal().BVHModelOBBRSS):
         return None
-    if mesh.convex is None and _is_solid(mesh.vertices()):
-        mesh.buildConvexHull(True, "Qt")
+    return _hull(mesh) if _is_solid(mesh.vertices()) else None
+
+
+def _hull(mesh: Any) -> Any:
+    """The convex hull of a mesh with a volume; None where coal refuses it: a vertex of its hulls has at most 255 neighbors."""
+    if mesh.convex is None:
+        try:
+            mesh.buildConvexHull(True, "Qt")
+        except RuntimeError:
+            return None
     return mesh.convex
 
 

@@ -80,7 +80,7 @@ def ends(name: str, run: Run) -> list[list[str]]:
         [f"{name}: height at the end", f"{z:.3f} m", f"{HEIGHT} +- {LEVEL}", _verdict(abs(z - HEIGHT) <= LEVEL)],
         [f"{name}: finite", "", "", _verdict(bool(np.isfinite(run.solution.xs).all()))],
         [f"{name}: {run.solution.status.code.value}", *_iterations(name, run.solution.iterations)],
-        [f"{name}: scaled KKT measure", *_optimality(name, run.solution.history[-1].kkt)],
+        [f"{name}: scaled KKT measure", *_optimality(name, run.solution.status.kkt)],
         [f"{name}: time", f"{run.seconds:.1f} s", f"{TIME_LIMIT}" if name == PUBLISHED else "", ""],
         [f"{name}: time per iteration", f"{1e3 * run.per_iteration:.0f} ms", "", ""],
         [f"{name}: compilation and tracing", f"{run.preparation:.1f} s", "", ""],
@@ -93,8 +93,9 @@ def _iterations(name: str, count: int) -> tuple[str, str, str]:
     return f"{count} iterations", f"<= {ITERATIONS}" if asked else "", _verdict(count <= ITERATIONS) if asked else ""
 
 
-def _optimality(name: str, kkt: float) -> tuple[str, str, str]:
+def _optimality(name: str, kkt: float | None) -> tuple[str, str, str]:
     """Measured, asked, held."""
+    kkt = np.nan if kkt is None else kkt
     asked = name in ("hyq_trot", "hyq_gallop")
     return f"{kkt:.1e}", f"<= {KKT:g}" if asked else "", _verdict(kkt <= KKT) if asked else ""
 
@@ -127,20 +128,26 @@ def trot(name: str, run: Run, report: GaitReport) -> list[list[str]]:
 
 
 def rigid(repeats: int = 20) -> list[list[str]]:
-    """The trot on rigid contacts: least time of several solves, in the clock and of the processor, and what the feet do."""
+    """The trot on rigid contacts: least time of several solves without checks, by the clock and of the processor, and
+    what the feet do."""
     config = load_config(CONFIGS / "hyq_trot_rigid.toml")
     run = solved(config)
     clock, processor = [], []
     for _ in range(repeats):
         began = time.perf_counter(), time.process_time()
-        solve_task(config, run.task)
+        solve_task(config, run.task, check=False)
         clock.append(time.perf_counter() - began[0])
         processor.append(time.process_time() - began[1])
     force, ratio = stance_forces(run)
     return [
         [f"rigid trot: {run.solution.status.code.value}", f"{run.solution.iterations} iterations", "", ""],
-        ["rigid trot: time", f"{1e3 * min(clock):.0f} ms", f"{RIGID_LIMIT}", _verdict(1e3 * min(clock) <= RIGID_LIMIT)],
-        ["rigid trot: processor time", f"{1e3 * min(processor):.0f} ms", "", ""],
+        [
+            "rigid trot: time without checks",
+            f"{1e3 * min(clock):.0f} ms",
+            f"{RIGID_LIMIT}",
+            _verdict(1e3 * min(clock) <= RIGID_LIMIT),
+        ],
+        ["rigid trot: processor time without checks", f"{1e3 * min(processor):.0f} ms", "", ""],
         ["rigid trot: compilation and tracing", f"{run.preparation:.1f} s", "", ""],
         ["rigid trot: least normal force", f"{force:.0f} N", "> 0", _verdict(force > 0)],
         ["rigid trot: largest force ratio", f"{ratio:.2f}", f"{FRICTION}", _verdict(ratio <= FRICTION)],
@@ -197,7 +204,7 @@ def main() -> None:
         run = solved(load_config(CONFIGS / f"{name}.toml"))
         rows += ends(name, run)
         report = gait(run)
-        print(f"{name}: {'; '.join(report.sentences())}")
+        print(f"{name}: {'; '.join(report.sentences())}. {run.solution.status}")
         rows += trot(name, run, report) if name in ("hyq_trot", PUBLISHED) else []
     rows += rigid()
     print(markdown(["figure", "measured", "asked", "held"], rows))

@@ -21,7 +21,7 @@ from typing import NamedTuple
 import numpy as np
 
 import problems
-from experiments.benchmarks.tables import markdown, write_csv
+from experiments.benchmarks.tables import COUNTED, counted, markdown, write_csv
 from experiments.config.build import build_task, make_ready, solve_task
 from experiments.config.config import load_config
 from problems.legged.contact.contact_limits import point_forces
@@ -53,7 +53,8 @@ CARRIES = 0.01
 
 
 class Row(NamedTuple):
-    """A solve. status: of the solver, or "error". kkt: scaled measure at the end. broken: limits, in words."""
+    """A solve. status: by its checks, or "error". kkt: scaled error at the end. broken: limits, in words. reason: the sentence of
+    the status where it is not converged."""
 
     robot: str
     gait: str
@@ -66,6 +67,7 @@ class Row(NamedTuple):
     least: float
     friction: float
     broken: str
+    reason: str
 
 
 def rows_of(robot: str, gaits: list[str], overrides: list[str]) -> Iterator[Row]:
@@ -75,7 +77,7 @@ def rows_of(robot: str, gaits: list[str], overrides: list[str]) -> Iterator[Row]
             yield _solved(robot, gait, overrides)
         except Exception as error:  # one broken robot stops nobody
             reason = f"{type(error).__name__}: {error}".splitlines()[0]
-            yield Row(robot, gait, "error", False, 0, np.nan, np.nan, np.nan, np.nan, np.nan, reason)
+            yield Row(robot, gait, "error", False, 0, np.nan, np.nan, np.nan, np.nan, np.nan, "", reason)
 
 
 def _solved(robot: str, gait: str, overrides: list[str]) -> Row:
@@ -89,7 +91,6 @@ def _solved(robot: str, gait: str, overrides: list[str]) -> Row:
     elapsed = 1e3 * (time.perf_counter() - began)
     least, friction = loads(task, solution)
     broken = [*broken_limits(task.ocp, solution.xs, solution.us), *task.contact_limits(solution.xs, solution.us)]
-    kkt = solution.history[-1].kkt if solution.history else np.nan
     status = solution.status
     words = ", ".join(f"{b.kind} {b.name} by {b.excess:.2g} {b.unit}".strip() for b in broken)
     seconds = _processor() - before
@@ -101,10 +102,11 @@ def _solved(robot: str, gait: str, overrides: list[str]) -> Row:
         solution.iterations,
         elapsed,
         seconds,
-        kkt,
+        np.nan if status.kkt is None else status.kkt,
         least,
         friction,
         words,
+        "" if status.success else status.message,
     )
 
 
@@ -129,11 +131,23 @@ def loads(task: Task, solution: Solution) -> tuple[float, float]:
 
 def table(rows: list[Row]) -> str:
     """A line for each solve."""
-    header = ["robot", "gait", "status", "iterations", "ms", "s", "kkt", "least", "friction", "limits broken"]
+    header = [
+        "robot",
+        "gait",
+        "status",
+        "iterations",
+        "ms",
+        "s",
+        "kkt",
+        "least",
+        "friction",
+        "limits broken",
+        "why not",
+    ]
     lines = [
         [
             *(r.robot, r.gait, r.status, str(r.iterations), f"{r.milliseconds:.0f}", f"{r.seconds:.0f}"),
-            *(f"{r.kkt:.1e}", f"{r.least:.2f}", f"{r.friction:.2f}", r.broken or "none"),
+            *(f"{r.kkt:.1e}", f"{r.least:.2f}", f"{r.friction:.2f}", r.broken or "none", r.reason),
         ]
         for r in rows
     ]
@@ -158,14 +172,17 @@ def main() -> None:
         for robot in a.robots or (BIPEDS if a.bipeds else QUADRUPEDS):
             for row in rows_of(robot, gaits, overrides):
                 rows.append(row)
-                print(f"{row.robot} {row.gait}: {row.status}, {row.iterations} iterations {row.broken}", flush=True)
+                print(
+                    f"{row.robot} {row.gait}: {row.status}, {row.iterations} iterations {row.broken} {row.reason}",
+                    flush=True,
+                )
     except KeyboardInterrupt:
         print(f"interrupted after {len(rows)} solves")
     if a.out is not None:
         a.out.mkdir(parents=True, exist_ok=True)
         write_csv(a.out / "legged.csv", rows)
-    solved = sum(row.solved for row in rows)
-    print(f"\n{table(rows)}\n{solved} of {len(rows)} solved")
+    by_gait = [[g, *counted(r.status for r in rows if r.gait == g)] for g in dict.fromkeys(r.gait for r in rows)]
+    print(f"\n{table(rows)}\n\n{markdown(['gait', *COUNTED], by_gait)}")
 
 
 if __name__ == "__main__":

@@ -9,12 +9,13 @@ known: start or goal in collision is not counted, and what is refused, such as a
 and goal too, as far as coal finds them free. Limits are the model's positions, velocities and torques, and the accelerations
 of --accelerations (by default those that Franka publishes for the Panda).
 
-Both start from the same path of RRT-Connect with short-cuts. Ours is solved and checked by problems/arms/scenes/arm_in_scene.py: it
-counts where it ends at the goal within all limits and coal finds at least 1 mm at 1 kHz with the true meshes. The other is TOPP-RA
-(package toppra) on a spline through points of the path, taken denser until that is free, with the same limits. TOPP-RA on our own
-path tells how far from time-optimal we are on it. Time excludes compilation, and what trajopt.solve would look for in the problem
-beforehand; guess is the planner's share. Where the planner finds no way in its limit, of processor time, both start from a straight
-line through what is in the way: the table counts these guesses. DIR gets scenes.csv."""
+Both start from the same path of RRT-Connect with short-cuts. Ours is solved by problems/arms/scenes/arm_in_scene.py and counts
+where it has converged by the checks of trajopt/solvers/success.py, and where this benchmark finds besides that it ends at the goal
+within all limits, at least 1 mm clear by coal at 1 kHz with the true meshes: else its end is away_from_goal, beyond_limits or
+too_near. The other is TOPP-RA (package toppra) on a spline through points of the path, taken denser until that is free, with the
+same limits. TOPP-RA on our own path tells how far from time-optimal we are on it. Time includes the checks of
+trajopt.solve, not compilation; guess is the planner's share. Where the planner finds no way in its limit, of processor time, both
+start from a straight line through what is in the way: the table counts these guesses. DIR gets scenes.csv."""
 
 from __future__ import annotations
 
@@ -34,7 +35,7 @@ from dynamics_backends.rigid_body.batched import inverse_dynamics
 from dynamics_backends.rigid_body.geometry.scene import Body, Scene
 from dynamics_backends.rigid_body.geometry.shapes import Box, Cylinder
 from dynamics_backends.rigid_body.model.model import Model
-from experiments.benchmarks.tables import markdown, write_csv
+from experiments.benchmarks.tables import COUNTED, counted, markdown, write_csv
 from experiments.config.build import solve_task
 from experiments.config.config import Config, read_config
 from problems.arms.arm import Arm
@@ -52,6 +53,7 @@ from problems.task import load_fixed_base
 from trajopt.collisions.broad_phase import CollisionPairs
 from trajopt.collisions.mesh_check import RATE, MeshCheck
 from trajopt.guesses.time_optimal import has_toppra, time_optimal
+from trajopt.results.status import StatusCode
 
 PANDA = (15.0, 7.5, 10.0, 12.5, 15.0, 20.0, 20.0)
 """Limits of the joint accelerations [rad/s^2] that Franka publishes for the Panda."""
@@ -68,9 +70,10 @@ and to which share at least."""
 
 
 class Row(NamedTuple):
-    """A problem. least [mm] between body and link; durations [s] of ours, of toppra on the planner's path and on ours, and of the
-    guess; guess_free: whether its way is; times [ms]: of the planner, and of building, solving and checking; share: the largest of
-    a limit at 1 kHz, and of which."""
+    """A problem. status: how it ended, see the module. least [mm] between body and link; durations [s] of ours, of toppra on the
+    planner's path and on ours, and of the guess; guess_free: whether its way is; times [ms]: of the planner, and of building,
+    solving and checking; share: the largest of a limit at 1 kHz, and of which; reason: the sentence of the status where it is not
+    converged."""
 
     kind: str
     number: int
@@ -90,6 +93,7 @@ class Row(NamedTuple):
     iterations: int
     share: float
     of: str
+    reason: str
 
 
 def _backend(system: Any) -> Any:
@@ -202,19 +206,23 @@ class Bench:
             solve_task(self.config, task_in_scene(s, arm, self.scene_robot, scene, _backend, (path, free)))
         began, processor = time.perf_counter(), time.process_time()
         task = task_in_scene(s, arm, self.scene_robot, scene, _backend, (path, free))
-        solution = solve_task(self.config, task, check=False)
+        solution = solve_task(self.config, task)
         solve_ms, processor_ms = 1e3 * (time.perf_counter() - began), 1e3 * (time.process_time() - processor)
         q, v, a, times = motion_at(solution, self.model.nv, RATE)
         least = check.along(q, times)
         share, of = largest_share(self.model, limits, q, v, a)
         there = float(np.abs(q[-1] - goal).max()) < 1e-4 and float(np.abs(v[-1]).max()) < 1e-4
-        solved = solution.status.success and least.distance >= ASKED and there and share <= WITHIN
+        status = solution.status.code.value
+        if solution.status.success:
+            found = {"too_near": least.distance < ASKED, "away_from_goal": not there, "beyond_limits": share > WITHIN}
+            status = next((end for end, true in found.items() if true), status)
+        solved = status == StatusCode.CONVERGED.value
         on_ours = toppra_duration(q, times, limits, self.model) if solved else np.nan
         return Row(
             kind,
             int(problem.get("index", 0)),
             solved,
-            solution.status.code.value,
+            status,
             1e3 * least.distance,
             f"{least.link} and {least.body}",
             float(times[-1]),
@@ -229,6 +237,7 @@ class Bench:
             solution.iterations,
             share,
             of,
+            "" if solution.status.success else solution.status.message,
         )
 
 
@@ -265,7 +274,7 @@ def toppra_duration(q: Array, times: Array, limits: Limits, model: Model) -> flo
 def table(rows: Sequence[Row]) -> str:
     """A line for each kind, and for all."""
     header = [
-        "scenes", "problems", "solved", "least [mm]", "duration [s]", "over toppra on the planner's path", "longer",
+        "scenes", "problems", *COUNTED, "least [mm]", "duration [s]", "over toppra on the planner's path", "longer",
         "over toppra on ours", "guess not free",
         "planner [ms]", "solve [ms] 50 / 95 %", "processor [ms] 50 / 95 %", "iterations", "rounds",
     ]  # fmt: skip
@@ -281,7 +290,7 @@ def _line(name: str, rows: list[Row]) -> list[str]:
     return [
         name,
         str(len(rows)),
-        f"{len(good)} ({100.0 * len(good) / len(rows):.0f} %)",
+        *counted(r.status for r in rows),
         f"{min((r.least for r in good), default=np.nan):.2f}",
         _median([r.duration for r in good]),
         _median(ratio),
@@ -308,9 +317,9 @@ def _told(r: Row) -> str:
     """A line about a problem."""
     guess = f"guess {r.guessed:.3f} s" if r.guess_free else f"guess {r.guessed:.3f} s, not free"
     return (
-        f"{r.kind} {r.number}: {'solved' if r.solved else r.status}, {r.least:.1f} mm ({r.pair}), {r.duration:.3f} s, "
+        f"{r.kind} {r.number}: {r.status}, {r.least:.1f} mm ({r.pair}), {r.duration:.3f} s, "
         f"toppra {r.planned:.3f} s, on ours {r.on_ours:.3f} s, {guess}, planner {r.guess_ms:.0f} ms, solve {r.solve_ms:.0f} ms "
-        f"(processor {r.processor_ms:.0f}), {r.rounds} rounds, {r.iterations} iterations, {r.share:.3f} of {r.of}"
+        f"(processor {r.processor_ms:.0f}), {r.rounds} rounds, {r.iterations} iterations, {r.share:.3f} of {r.of} {r.reason}"
     )
 
 

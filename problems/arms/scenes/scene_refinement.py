@@ -65,8 +65,9 @@ SHORTEST = 1.001
 class Refinement:
     """Checks of solutions, and what they teach.
 
-    timed: whether time is what costs most, on a way that is free: then ``known`` [s] is its duration within limits of velocity and
-    acceleration, and no motion should take longer. sharp: whether solves end at a smaller tolerance.
+    latest: the problem of the solution that is returned, or to be solved next. timed: whether time is what costs most, on a way
+    that is free: then ``known`` [s] is its duration within limits of velocity and acceleration, and no motion should take longer.
+    sharp: whether solves end at a smaller tolerance.
     """
 
     def __init__(
@@ -81,6 +82,7 @@ class Refinement:
         self.motion, self.check, self.ocp = motion, check, ocp
         self.base, self.start, self.tube, self.latest = guess, guess, tube, ocp
         self.best: to.Solution | None = None
+        self.best_ocp = ocp
         self.told = ""
         self.seen: list[to.Guess] = []
         self.more = np.zeros((motion.checks, motion.knots))
@@ -115,6 +117,7 @@ class Refinement:
             held = self._at_limit(plan)
             if gain > 1.0:
                 self.best, self.told, self.held, self.stood = solution, report, held, self.tube
+                self.best_ocp = self.latest
             shortest = solution.xs[-1, -1] <= self.shortest / WORTH
             if shortest or not held or gain < 1.0 / WORTH:
                 if self.sharp or not self._lags():
@@ -179,6 +182,7 @@ class Refinement:
     def _stands(self, *more: str) -> Refined:
         """The best motion, with a word about what it is held against: its guess, and TOPP-RA on the planner's way."""
         assert self.best is not None  # else nothing stands
+        self.latest = self.best_ocp  # later problems have other pairs, margins and tubes
         if self.timing is not None and self.timing.faster_than(float(self.best.xs[-1, -1]) / SHORTEST) is not None:
             self._pass_planned_way()
         T = float(self.best.xs[-1, -1])

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from experiments.benchmarks.robots import arm_goals
-from experiments.benchmarks.robots.benchmark_arms import Job, Row, reached, read_rows, rows_of, standards, table
+from experiments.benchmarks.robots.benchmark_arms import Job, Row, failures, least_costs, read_rows, rows_of, table
 from experiments.benchmarks.tables import write_csv
 from problems.task import position_of
 
@@ -59,19 +59,25 @@ def test_a_robot_that_cannot_be_loaded_gives_rows_with_the_reason():
     assert "no URDF file" in rows[0].reason
 
 
-def _row(solver, converged=True, miss=0.5, cost=1.0):
-    return Row("plain", 0, "arm", 0, solver, "converged", converged, miss, 5, 10.0, 9.0, cost, "")
+def _row(solver, number, status="converged", miss=0.5, cost=1.0):
+    return Row("plain", 0, "arm", number, solver, status, status == "converged", miss, 5, 10.0, 9.0, cost, "so")
 
 
-def test_a_goal_that_the_best_known_optimum_misses_counts_as_reached_as_near_as_that(tmp_path):
+def test_ends_are_counted_by_their_codes(tmp_path):
     rows = [
-        _row("a", miss=3.1, cost=1.5),
-        _row("b", miss=3.0, cost=1.0),
-        _row("c", miss=9.0, cost=2.0),
-        _row("d", False, 1.0),
+        _row("a", 0, miss=3.1, cost=1.5),
+        _row("a", 1, "acceptable"),
+        _row("a", 2, "goal_missed", 9.0, 0.5),
+        _row("b", 0, cost=1.0),
+        _row("b", 2, "goal_missed"),
+        _row("b", 3, "max_iterations"),
+        _row("b", 4, "goal_missed"),
     ]
-    best = standards(rows)
-    assert [reached(r, best) for r in rows] == [True, True, False, False]
+    best = least_costs(rows)
+    assert best == {rows[0].task: 1.0}
     write_csv(tmp_path / "rows.csv", rows)
     assert read_rows(tmp_path / "rows.csv") == rows
-    assert "| a | 1 | 100.0 % | 100.0 % | 5 | 10 | 10 | 9 | 50 / 50 % |" in table(rows, best)
+    found = table(rows, best)
+    assert "| a | 3 | 1 | 1 | 1 goal_missed | 3.1 / 3.1 | 5 | 10 | 10 | 9 | 50 / 50 % |" in found
+    assert "| b | 4 | 1 | 0 | 2 goal_missed, 1 max_iterations | 0.5 / 0.5 |" in found
+    assert failures(rows).splitlines()[1] == "arm goal 2 by a: goal_missed, 9 mm off the goal: so"

@@ -533,3 +533,17 @@ def test_a_cylinder_beside_the_first_link_gets_a_slot():
     chosen = pairs.chosen(pairs.slots(), np.array([[0.6, -2.0, 0.0]]), np.zeros(1))
     first = int(ROBOT.bodies[ROBOT.bodies >= 0].min())
     assert first in ROBOT.bodies[chosen.near.piece[chosen.near.piece < len(ROBOT.bodies)]]
+
+
+@needs_coal
+def test_a_convex_mesh_that_coal_makes_no_hull_of_keeps_its_triangles():
+    """The tip of a cone with 300 faces has more neighbors than a vertex of coal's hulls may have."""
+    n = 300
+    angles, i = np.linspace(0.0, 2.0 * np.pi, n, endpoint=False), np.arange(n)
+    rim = np.column_stack([0.1 * np.cos(angles), 0.1 * np.sin(angles), np.zeros(n)])
+    around = np.column_stack([i, (i + 1) % n, np.full(n, n)])
+    faces = np.concatenate([around, np.column_stack([around[:, 1], around[:, 0], np.full(n, n + 1)])])
+    cone = Mesh(np.concatenate([rim, [[0.0, 0.0, 0.1], [0.0, 0.0, 0.0]]]), faces)
+    assert hull_around(cone) is None
+    check = MeshCheck(MODEL, SHAPES, Scene((Body("cone", cone, p=np.array([0.2, 0.0, -0.2])),)))
+    assert check.nearest(np.zeros(3)).distance == pytest.approx(0.08, abs=1e-3)

@@ -307,6 +307,19 @@ def test_multipliers_stay_with_their_pairs(robot):
     assert all((values == 1.0).all() for values in kept.values())
 
 
+@needs_coal
+def test_a_motion_is_checked_by_the_problem_that_it_solves(robot):
+    """Problems solved after it have other pairs, margins and tubes."""
+    pytest.importorskip("cyipopt")
+    chosen = config(robot)
+    task = build_task(chosen)
+    solution = solve_task(chosen, task)
+    own, refinement = task.latest(), task.refined.__self__
+    refinement._again("", refinement.start, solution)
+    assert task.latest() is not own
+    assert refinement._stands().solution is refinement.best and task.latest() is own
+
+
 def test_a_solve_that_begins_anew_ends_early():
     assert patient(to.solver_options("ipm"), 60).max_iterations == 60
     assert patient(to.solver_options("ipm", max_iterations=20), 60).max_iterations == 20
