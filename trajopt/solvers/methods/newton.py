@@ -49,29 +49,26 @@ from trajopt.solvers.rules.barrier import first_weight, lowered
 from trajopt.solvers.rules.filter import Filter
 
 FRACTIONS = (1.0, 0.25, 0.0)
-"""Fractions of the exact curvature that are tried until the LQ problem is convex: with more of them between, steps are no
-better.
-"""
+"""Fractions of the exact curvature that are tried until the LQ problem is convex; more of them give no better steps."""
 FIRST, LEAP, GROWTH, DECAY = 1e-4, 100.0, 8.0, 1.0 / 3.0
 """The first delta, its factors until one has served and after, and what a later one starts from (Waechter & Biegler 2006, IC)."""
 LARGEST = 1e20
 SHORT, PATIENCE, RIVALS = 0.25, 4, 3
-"""From the fourth step in a row on that is no longer than this share of what the bounds allow, it is taken only if damped ones,
-at
-most so many, do no better."""
+"""The fourth short step in a row, one no longer than the share SHORT of what the bounds allow, is taken only if damped ones, at most
+RIVALS, do no better."""
 FAR, PLAIN = 0.1, 4
-"""Behind a step that took none of the curvature at most so many others are first looked for without it, while they are not short
-and the gradient is above this share of the size of its terms."""
+"""After a step without curvature, up to PLAIN further ones are first sought without it too, while they are not short and the gradient
+is above the share FAR of the size of its terms."""
 WIDE = 1e2
-"""Steps are refused that open gaps above this, relative to those at the start (at least 1): in motions torn farther, costates and
-curvature tell nothing, and dozens of iterations go into closing them (Waechter and Biegler have 1e4 here)."""
+"""Steps that open gaps above this, relative to those at the start (at least 1), are refused: such gaps take dozens of iterations to
+close (Waechter and Biegler have 1e4 here)."""
 MAX_RESTORED = 5
 """Restorations before giving up."""
 STALLED = 10
-"""Iterations at the level of rounding without a better measure before giving up."""
+"""Iterations at the level of rounding without a smaller KKT error before giving up."""
 BETTER, LITTLE = 0.9, 1e-10
-"""A measure is better that is below this share of the least before; a step is at the level of rounding that promises no more of
-the cost than that share."""
+"""A KKT error is smaller if below the share BETTER of the least before; a step is at the level of rounding if it promises to lower
+the cost by no more than the share LITTLE."""
 AT_ROUNDING = 1e-13
 """A slope below this share of the cost tells no direction."""
 NEARLY_SOLVED = 1e3
@@ -135,9 +132,7 @@ class Size(NamedTuple):
 
 
 Report = Callable[..., None]
-"""Called with the numbers of a record (:class:`trajopt.results.records.IterationRecord`) before a step is taken, while the
-solve stands where it
-started from."""
+"""Called with the numbers of a record (:class:`trajopt.results.records.IterationRecord`) before each step is taken."""
 Solve = Generator[Request, Any, Ended]
 
 

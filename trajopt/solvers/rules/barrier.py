@@ -1,6 +1,4 @@
-"""The weight mu of a logarithmic barrier in Newton's method: it falls with the error relative to the cost, in the end faster
-than linearly.
-"""
+"""The weight mu of a logarithmic barrier in Newton's method, which falls with the error relative to the cost."""
 
 from __future__ import annotations
 

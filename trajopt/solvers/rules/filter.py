@@ -2,9 +2,8 @@
 
 theta = |d|_1 measures the gaps, phi the cost with its barrier.  Where the gaps are small against the promised decrease of phi,
 phi has to fall by a share of it; elsewhere either measure does, and the iterate left behind is remembered (R. Fletcher, S.
-Leyffer, Math. Program. 91, 2002; constants of A. Waechter, L. Biegler, Math. Program. 106, 2006, section 2.3).  Steps that
-close gaps may so
-cost what they must, which no fixed penalty on the gaps allows.
+Leyffer, Math. Program. 91, 2002; constants of A. Waechter, L. Biegler, Math. Program. 106, 2006, section 2.3).  So steps
+that close gaps may raise the cost as much as they must, which no fixed penalty on the gaps allows.
 """
 
 from __future__ import annotations

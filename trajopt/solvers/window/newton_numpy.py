@@ -1,6 +1,4 @@
-"""The answers to Newton's method by NumPy: for backends and functions that are not compiled, and as the reference of the
-kernels.
-"""
+"""The answers to Newton's method by NumPy: where functions are not compiled, and as the reference of the kernels."""
 
 from __future__ import annotations
 

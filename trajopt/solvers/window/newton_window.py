@@ -1,5 +1,4 @@
-"""A window of problems in Newton's method: the requests of all are answered by kernels/newton_window.h, with a problem in each
-lane.
+"""A window of problems in Newton's method: kernels/newton_window.h answers all of them, with a problem in each lane.
 
 What few problems ask for (steps with damping, and the iterations behind them) is answered for one at a time by a slot that has
 expansions; so are the last problems of a batch, whose knots fill lanes better.
