@@ -54,11 +54,11 @@ FIRST, LEAP, GROWTH, DECAY = 1e-4, 100.0, 8.0, 1.0 / 3.0
 """The first delta, its factors until one has served and after, and what a later one starts from (Waechter & Biegler 2006, IC)."""
 LARGEST = 1e20
 SHORT, PATIENCE, RIVALS = 0.25, 4, 3
-"""The fourth short step in a row, one no longer than the share SHORT of what the bounds allow, is taken only if damped ones, at most
-RIVALS, do no better."""
+"""The fourth short step in a row, one no longer than the share SHORT of what the bounds allow, is taken only if damped ones, at
+most RIVALS, do no better."""
 FAR, PLAIN = 0.1, 4
-"""After a step without curvature, up to PLAIN further ones are first sought without it too, while they are not short and the gradient
-is above the share FAR of the size of its terms."""
+"""After a step without curvature, up to PLAIN further ones are first sought without it too, while they are not short and the
+gradient is above the share FAR of the size of its terms."""
 WIDE = 1e2
 """Steps that open gaps above this, relative to those at the start (at least 1), are refused: such gaps take dozens of iterations to
 close (Waechter and Biegler have 1e4 here)."""
