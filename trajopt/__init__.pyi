@@ -299,6 +299,7 @@ from trajopt.results.status import (
     Status as Status,
     StatusCode as StatusCode,
 )
+from trajopt.solvers import methods as methods
 from trajopt.solvers.batch.multi_start import (
     MultiStart as MultiStart,
     Optimum as Optimum,
@@ -313,9 +314,11 @@ from trajopt.solvers.options import (
     DDPOptions as DDPOptions,
     DMSOptions as DMSOptions,
     IPMOptions as IPMOptions,
+    MethodOptions as MethodOptions,
     SLQOptions as SLQOptions,
     SQPOptions as SQPOptions,
 )
+from trajopt.solvers.own_method import register_method as register_method
 from trajopt.solvers.registry import (
     solve as solve,
     solve_nlp as solve_nlp,

@@ -128,6 +128,43 @@ class SLQOptions:
 
 
 @dataclass(frozen=True)
+class MethodOptions:
+    """Options of every registered method (:func:`trajopt.register_method`), which extends them by its own; validated at
+    construction.
+
+    hessian: "gauss_newton", or "exact" where the method asks for the curvature of the dynamics, too. max_iterations: maximum
+    number of iterations. max_backtracks: step lengths are 1, 1/2, ..., 2^-max_backtracks. time_limit: default: none [s].
+    Tolerances are for the method: gradient_tolerance on the largest entry of the gradient of the Lagrangian in the controls,
+    defect_tolerance on the
+    largest gap, kkt_tolerance on the scaled KKT error.
+    """
+
+    hessian: Literal["gauss_newton", "exact"] = "gauss_newton"
+    max_iterations: int = 200
+    max_backtracks: int = 10
+    time_limit: float | None = None
+    gradient_tolerance: float = 1e-7
+    defect_tolerance: float = 1e-9
+    kkt_tolerance: float = 1e-8
+    cost_tolerance: float = 0.0
+
+    def __post_init__(self) -> None:
+        _require_known(self, hessian=COST_HESSIANS)
+        _require_counts(self, "max_iterations")
+        _require_counts(self, "max_backtracks", most=MAX_BACKTRACKS)
+        _require_positive(self, "time_limit", or_none=True)
+        _require_tolerances(self, "defect_tolerance", "kkt_tolerance")
+        _require_tolerances(self, "gradient_tolerance", most=MAX_GRADIENT)
+        change = self.cost_tolerance
+        _require(_number(change) and 0 <= change <= 1, "cost_tolerance", change, "a number in [0, 1]")
+
+    @property
+    def tolerances(self) -> Errors:
+        """Those of the tests of convergence."""
+        return Errors(self.kkt_tolerance, self.gradient_tolerance, self.defect_tolerance)
+
+
+@dataclass(frozen=True)
 class DDPOptions(SLQOptions):
     """Options of :func:`trajopt.solvers.ddp.ddp`: those of SLQ, and more.
 

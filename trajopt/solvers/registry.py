@@ -18,7 +18,15 @@ from trajopt.problem.marks import problem_marks
 from trajopt.problem.ocp import OCP, Sampling, fitting
 from trajopt.results.records import Callback
 from trajopt.results.solution import LAST_CONTROL, Solution
-from trajopt.solvers.options import AutoOptions, DDPOptions, DMSOptions, IPMOptions, SLQOptions, SQPOptions
+from trajopt.solvers.options import (
+    AutoOptions,
+    DDPOptions,
+    DMSOptions,
+    IPMOptions,
+    MethodOptions,
+    SLQOptions,
+    SQPOptions,
+)
 from trajopt.solvers.success import FEASIBLE, Tolerances, assessed, solver_measures, unchecked
 from trajopt.stage.kept import Kept, borrowed
 from trajopt.stage.not_compiled import gathered
@@ -233,7 +241,7 @@ def _require_shapes(ocp: OCP, guess: Guess) -> None:
 
 def checked(ocp: OCP, solution: Solution, options: Any) -> Solution:
     """A solution with the status of :mod:`trajopt.solvers.success`; options: of the solver that found it."""
-    shooting = isinstance(options, SLQOptions)  # whose gradient_tolerance is not scaled
+    shooting = isinstance(options, (SLQOptions, MethodOptions))  # whose gradient_tolerance is not scaled
     kkt = options.kkt_tolerance if shooting else getattr(options, "gradient_tolerance", None) or 0.0
     tolerances = Tolerances(getattr(options, "constraint_tolerance", None) or 0.0, kkt)
     limit = max(FEASIBLE, tolerances.constraints)

@@ -27,9 +27,10 @@ from trajopt.solvers.batch.second_starts import firsts_of, with_seconds
 from trajopt.solvers.batch.solution import BatchSolution
 from trajopt.solvers.batch.threads import ENDED, STOP, Ran, lanes_at_work, run_workers, with_referred
 from trajopt.solvers.ddp import by_newton, ddp
-from trajopt.solvers.methods.newton import End, Ended, Newton, Size, Solve
-from trajopt.solvers.methods.requests import Gains
-from trajopt.solvers.options import DDPOptions
+from trajopt.solvers.methods.method import End, Ended, Size, Solve
+from trajopt.solvers.methods.newton import Newton
+from trajopt.solvers.methods.requests import GAUSS_NEWTON, Gains
+from trajopt.solvers.options import DDPOptions, MethodOptions
 from trajopt.solvers.shooting.restart import restarted
 from trajopt.solvers.window.driver import run_alone, run_window
 from trajopt.solvers.window.newton_slot import NewtonSlot, layout, serves, sizes_of
@@ -53,13 +54,15 @@ RESULT = np.dtype(
 
 
 def fits_newton(ocp: OCP, options: Any) -> bool:
-    """Whether kernels answer all that the solver asks of a problem."""
-    if type(options) is not DDPOptions or ocp.constraints():
+    """Whether kernels answer all that DDP, or a registered method, asks of a problem."""
+    if ocp.constraints() or not isinstance(options, (DDPOptions, MethodOptions)):
         return False
-    return by_newton(ocp, options) and serves(_evaluators(ocp, options), curved=True)
+    if isinstance(options, DDPOptions) and not by_newton(ocp, options):
+        return False
+    return serves(_evaluators(ocp, options), curved=True)
 
 
-def _evaluators(ocp: OCP, options: DDPOptions) -> tuple[Any, Any]:
+def _evaluators(ocp: OCP, options: DDPOptions | MethodOptions) -> tuple[Any, Any]:
     """The evaluator of the Gauss-Newton Hessian of the cost, and the one that the curvature is added to; maybe one."""
     plain = numerics_for(ocp).evaluator
     return plain, plain if options.hessian == "gauss_newton" else numerics_for(ocp, options.hessian).evaluator
@@ -68,25 +71,32 @@ def _evaluators(ocp: OCP, options: DDPOptions) -> tuple[Any, Any]:
 def in_newton(
     batch: Batch,
     guess: tuple[Array, Array],
-    options: DDPOptions,
+    options: DDPOptions | MethodOptions,
     *,
     gains: bool,
     threads: int | None,
     told: Callable[[int], None] | None,
     max_iterations: Array | None = None,
+    method: Callable[..., Any] = Newton,
 ) -> BatchSolution:
-    """Solve a batch; guess: xs (n or 1, N + 1, nx), us (n or 1, N, nu). max_iterations (n,): of each, where they differ."""
+    """Solve a batch; guess: xs (n or 1, N + 1, nx), us (n or 1, N, nu). max_iterations (n,): of each, where they differ.
+
+    method: makes the method of a size, options and a maximum number of iterations. An error that it raises ends its problem;
+    one that it raises for every problem is raised.
+    """
     began = time.perf_counter()
     limits = np.full(len(batch), options.max_iterations) if max_iterations is None else max_iterations
-    members = _Members(batch, guess, options, gains, threads, limits)
+    members = _Members(batch, guess, options, gains, threads, limits, method)
     how = members.solve(told)
+    if len(members.errors) == len(batch):
+        raise next(iter(members.errors.values()))
     lq, r = members.lq, members.results
     status = tuple(members.status(i, options, lq) for i in range(len(batch)))
     arrays = members.xs, members.us, r["cost"].copy(), r["iterations"].copy()
     times = (r["seconds"] / how.pop("together", 1.0)).tolist()
     meta = {**how, "solve_times": times, "seconds": time.perf_counter() - began, **measures_of(r)}
     found = BatchSolution(*arrays, status, batch.times(), members.K, members.k, meta)
-    if NOT_BEGUN in r["code"]:
+    if NOT_BEGUN in r["code"] or not isinstance(options, DDPOptions):
         return found
     found = _second_starts(batch, guess, options, found, r, told)
     few: dict[str, Any] = {"gains": gains, "threads": threads, "told": told}
@@ -148,16 +158,18 @@ class _Members(Rows):
         self,
         batch: Batch,
         guess: tuple[Array, Array],
-        options: DDPOptions,
+        options: DDPOptions | MethodOptions,
         gains: bool,
         threads: int | None,
         max_iterations: Array,
+        method: Callable[..., Any],
     ) -> None:
         ocp, n = batch[0], len(batch)
         super().__init__(n)
         N, nx, nu, ndx = ocp.horizon, ocp.manifold.nx, ocp.nu, ocp.manifold.ndx
         self.batch, self.guess, self.options, self.max_iterations = batch, guess, options, max_iterations
-        self.ocp, self.lq = ocp, CompiledLQ(ndx, nu)
+        self.ocp, self.lq, self.method = ocp, CompiledLQ(ndx, nu), method
+        self.errors: dict[int, Exception] = {}
         self.threads = min(threads or default_threads(), n)
         self.plain, self.exact = _evaluators(ocp, options)
         self.xs, self.us = np.full((n, N + 1, nx), np.nan), np.full((n, N, nu), np.nan)
@@ -167,7 +179,8 @@ class _Members(Rows):
         self.results["code"], self.results["cost"] = NOT_BEGUN, np.nan
         own: Any = [self.exact.stages[:-1], self.plain.stages[:-1]]
         bounds = batch.bounds() or (None, None)
-        self.size = Size(0, N * nu, bounds[0] is not None)
+        widest = 0 if isinstance(options, DDPOptions) or options.hessian == "exact" else GAUSS_NEWTON
+        self.size = Size(widest, N * nu, bounds[0] is not None)
         few = n < FULL * self.plain.stages[0].library.lanes * (threads or default_threads())
         self.libraries = None if few else newton_libraries(ocp, own[0])
         curved = zip(own[0], self.libraries or [s.curved for s in own[0]], strict=True)
@@ -220,11 +233,11 @@ class _Members(Rows):
         number = next(self._numbers)
         return None if stop[STOP] or number >= self.count else number
 
-    def _method(self, number: int) -> Newton:
-        return Newton(self.size, self.options, int(self.max_iterations[number]))
+    def _method(self, number: int) -> Any:
+        return self.method(self.size, self.options, int(self.max_iterations[number]))
 
     def _run_window(self, window: NewtonWindow, stop: Array) -> None:
-        methods: dict[WindowSlot, tuple[int, Newton]] = {}
+        methods: dict[WindowSlot, tuple[int, Any]] = {}
 
         def start(slot: WindowSlot) -> Solve | None:
             number = self._next(stop)
@@ -235,7 +248,7 @@ class _Members(Rows):
             window.active += 1
             return method.solve(gains=self.K is not None)
 
-        def end(slot: WindowSlot, ended: Ended) -> None:
+        def end(slot: WindowSlot, ended: Ended | Exception) -> None:
             window.active -= 1
             number, method = methods.pop(slot)
             self._note(number, slot.slot, method, ended)
@@ -252,32 +265,40 @@ class _Members(Rows):
         while (number := self._next(stop)) is not None:
             slot.problem = address(self.rows) + number * self.rows.strides[0]
             method = self._method(number)
-            ended = run_alone(method.solve(gains=self.K is not None), slot.answer, lambda: bool(stop[STOP]))
+            ended: Any
+            try:
+                ended = run_alone(method.solve(gains=self.K is not None), slot.answer, lambda: bool(stop[STOP]))
+            except Exception as error:  # of a user's method
+                ended = error
             if ended is None:
                 self._note_stopped(number, slot, method, slot.answer)
                 return
             self._note(number, slot, method, ended)
             stop[ENDED] += 1
 
-    def _note_stopped(self, number: int, slot: NewtonSlot, method: Newton, answer: Callable[[Any], Any]) -> None:
+    def _note_stopped(self, number: int, slot: NewtonSlot, method: Any, answer: Callable[[Any], Any]) -> None:
         if method.begun:
             if self.K is not None:
-                answer(Gains())
+                answer(Gains(self.size.widest))
             self._note(number, slot, method, method.ended(End.INTERRUPTED))
 
-    def _note(self, number: int, slot: NewtonSlot, method: Newton, ended: Ended) -> None:
-        """Take what a solve has come to."""
+    def _note(self, number: int, slot: NewtonSlot, method: Any, ended: Ended | Exception) -> None:
+        """Take what a solve has come to: where it is, also where its method has raised an error."""
         slot.put()
         r = self.results[number]
+        if isinstance(ended, Exception):
+            self.errors[number], ended = ended, method.ended(End.NO_STEP)
         r["code"], r["iterations"], r["cost"] = int(ended.end), ended.iterations, slot.cost
         r["gradient"], r["defect"], r["kkt"], r["change"] = ended[2:]
         r["seconds"] = time.perf_counter() - method.began
 
-    def status(self, i: int, o: DDPOptions, lq: CompiledLQ) -> Status:
+    def status(self, i: int, o: DDPOptions | MethodOptions, lq: CompiledLQ) -> Status:
         """The status of problem i: that of a single solve. What was refused leaves its guess behind."""
         r: Any = self.results[i]
         if r["code"] == NOT_BEGUN:
             return termination.not_started()
+        if i in self.errors:
+            return termination.error(self.errors[i])
         end, xs, us = End(int(r["code"])), self.xs[i].copy(), self.us[i].copy()
         ended = Ended(end, int(r["iterations"]), *(float(r[name]) for name in ("gradient", "defect", "kkt", "change")))
         if end is End.NOT_FINITE:

@@ -20,7 +20,7 @@ from trajopt.solvers.batch.problems.finite import blamed, flawed
 from trajopt.solvers.batch.problems.refused import refused, require_structure
 from trajopt.solvers.batch.solution import BatchSolution, unchecked_statuses
 from trajopt.solvers.batch.sound import solved_but
-from trajopt.solvers.options import AutoOptions, IPMOptions, SLQOptions
+from trajopt.solvers.options import AutoOptions, IPMOptions, MethodOptions, SLQOptions
 from trajopt.solvers.registry import attempt_options, chosen_options
 from trajopt.solvers.window.newton import filtered
 from trajopt.stage.engine import is_compiled
@@ -122,6 +122,8 @@ def _solved(
 ) -> BatchSolution:
     """The solutions by the solver of a name, and in ``meta["how"]`` how the work was shared."""
     common: dict[str, Any] = {"gains": gains, "threads": threads}
+    if isinstance(options, MethodOptions):
+        return _by_method(batch, guess, solver, options, **common, told=told)
     if isinstance(options, AutoOptions):
         from trajopt.solvers.batch.attempts import in_attempts
 
@@ -139,6 +141,21 @@ def _solved(
     from trajopt.solvers.batch.processes import in_processes
 
     return in_processes(batch, guess, options, solver, **common, told=told)
+
+
+def _by_method(
+    batch: Batch, guess: tuple[Array, Array], solver: str, options: MethodOptions, **rest: Any
+) -> BatchSolution:
+    """The solutions by a registered method: in a window where all is compiled, else one after the other in this process."""
+    from trajopt.solvers.batch.newton import fits_newton, in_newton
+    from trajopt.solvers.batch.processes import in_processes
+    from trajopt.solvers.methods.own import OwnMethod
+    from trajopt.solvers.own_method import METHODS, require_open
+
+    require_open(batch[0], solver)
+    if is_compiled(batch.ocp) and fits_newton(batch[0], options):
+        return in_newton(batch, guess, options, method=partial(OwnMethod, METHODS[solver]), **rest)
+    return in_processes(batch, guess, options, solver, **{**rest, "threads": 1})
 
 
 def _fits(ocp: OCP, options: Any) -> bool:

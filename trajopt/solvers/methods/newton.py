@@ -20,13 +20,14 @@ L. Biegler, Math. Program. 106, 2006 (filter, barrier, inertia correction).
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator
-from enum import IntEnum
+from collections.abc import Generator
 from math import inf, isfinite, nan
 from typing import Any, NamedTuple
 
 from trajopt.results.status import SOLVED, STATIONARY
+from trajopt.solvers.methods.method import End, Ended, Report, Size, Solve
 from trajopt.solvers.methods.requests import (
+    FRACTIONS,
     KEPT,
     Accept,
     Direction,
@@ -43,13 +44,13 @@ from trajopt.solvers.methods.requests import (
     Step,
     Trial,
     Turn,
+    hessian_name,
+    size_of,
 )
 from trajopt.solvers.options import SLQOptions
 from trajopt.solvers.rules.barrier import first_weight, lowered
 from trajopt.solvers.rules.filter import Filter
 
-FRACTIONS = (1.0, 0.25, 0.0)
-"""Fractions of the exact curvature that are tried until the LQ problem is convex; more of them give no better steps."""
 FIRST, LEAP, GROWTH, DECAY = 1e-4, 100.0, 8.0, 1.0 / 3.0
 """The first delta, its factors until one has served and after, and what a later one starts from (Waechter & Biegler 2006, IC)."""
 LARGEST = 1e20
@@ -73,32 +74,6 @@ AT_ROUNDING = 1e-13
 """A slope below this share of the cost tells no direction."""
 NEARLY_SOLVED = 1e3
 """A search that fails with errors below so many times those of a solution has met rounding."""
-TINY = 2.2250738585072014e-308
-"""The smallest cost that errors are compared with."""
-
-
-class End(IntEnum):
-    """CHEAPER: the cost hardly falls. ROUNDED: double precision allows no more. NO_STEP: the search has failed."""
-
-    OPTIMAL = 0
-    CHEAPER = 1
-    MOST_ITERATIONS = 2
-    OUT_OF_TIME = 3
-    ROUNDED = 4
-    INTERRUPTED = 5
-    NOT_FINITE = 6
-    NO_STEP = 7
-
-
-class Ended(NamedTuple):
-    """The end, and the errors of the point where a test was met; change: the share by which the last step lowered the cost."""
-
-    end: End
-    iterations: int
-    gradient: float
-    defect: float
-    kkt: float
-    change: float
 
 
 class Found(NamedTuple):
@@ -119,21 +94,6 @@ class Found(NamedTuple):
     def is_short(self) -> bool:
         """Whether it is a small part of what the bounds allow."""
         return self.alpha <= SHORT * self.longest
-
-
-class Size(NamedTuple):
-    """What of a problem the method depends on. widest: the number of the largest fraction of the curvature that is there.
-    controls: how many numbers the controls of all knots are; bounded: whether they have bounds.
-    """
-
-    widest: int
-    controls: int
-    bounded: bool
-
-
-Report = Callable[..., None]
-"""Called with the numbers of a record (:class:`trajopt.results.records.IterationRecord`) before each step is taken."""
-Solve = Generator[Request, Any, Ended]
 
 
 class Newton:
@@ -175,7 +135,7 @@ class Newton:
         if self.size.bounded and self._succeeds(end):
             yield from self._put_on_bounds()
         if gains and self.begun:
-            yield Gains()
+            yield Gains(self.size.widest)
         return ended
 
     def ended(self, end: End) -> Ended:
@@ -207,9 +167,9 @@ class Newton:
         """Be at a point, with its scaled KKT error; stop: the largest of gradient, complementarity and gaps, each by its
         tolerance, NaN where numbers are not finite.
         """
-        o, product = self.options, _product(at, 0.0) if self.size.bounded else 0.0
+        o, product = self.options, at.complementarity()
         self.at = at
-        self.kkt = self._error(at, 0.0)
+        self.kkt = at.kkt()
         gradient = at.gradient if at.gradient > product else product
         self.stop = max(gradient / o.gradient_tolerance, at.defect / o.defect_tolerance)
         if at.gradient != at.gradient:
@@ -219,11 +179,6 @@ class Newton:
     def phi(self) -> float:
         """The cost with its barrier."""
         return self.at.cost + self.mu * self.at.logs if self.size.bounded else self.at.cost
-
-    def _error(self, at: Point, mu: float) -> float:
-        """The scaled KKT error, with complementarity at mu."""
-        rest = max(_product(at, mu) / _size(at.cost), at.defect) if self.size.bounded else at.defect
-        return rest if at.scaled <= rest else at.scaled
 
     def _finished(self) -> End | None:
         o = self.options
@@ -237,7 +192,7 @@ class Newton:
 
     def _lower_barrier(self) -> None:
         at = self.at
-        while self.size.bounded and (mu := lowered(self.mu, self._error(at, self.mu), _size(at.cost))) is not None:
+        while self.size.bounded and (mu := lowered(self.mu, at.kkt(self.mu), size_of(at.cost))) is not None:
             self.mu, self.filter.pairs = mu, []
 
     def _leave(self, step: Found, promised: float) -> None:
@@ -256,7 +211,7 @@ class Newton:
         if change < o.cost_tolerance * abs(at.cost) and at.defect <= o.defect_tolerance:
             self.change = change / abs(at.cost)
             return End.CHEAPER
-        better = kkt < BETTER * self.least or abs(promised) > LITTLE * _size(left.cost)
+        better = kkt < BETTER * self.least or abs(promised) > LITTLE * size_of(left.cost)
         if kkt < self.least:
             self.least = kkt
         self.idle = 0 if better else self.idle + 1
@@ -378,7 +333,7 @@ class Newton:
         """Go to the motion with controls on the bounds that hold them; nowhere where that spoils it."""
         new = yield OnBounds()
         spoiled = not abs(new.cost - self.at.cost) <= SOLVED * abs(self.at.cost)
-        if not spoiled and self._error(new, 0.0) <= max(SOLVED, self.kkt):
+        if not spoiled and new.kkt() <= max(SOLVED, self.kkt):
             yield Turn()
             self._arrive(new)
 
@@ -407,20 +362,3 @@ class Newton:
         """The record of the solution, without a step."""
         if self.report is not None:
             self._report(None)
-
-
-def hessian_name(fraction: float | None) -> str:
-    """How a record calls a fraction of the curvature; None: of no step."""
-    if fraction is None or fraction == 1.0:
-        return "newton"
-    return "gauss_newton" if fraction == 0.0 else "mixed"
-
-
-def _product(at: Point, mu: float) -> float:
-    """The largest difference between mu and a product of a multiplier and its slack."""
-    return max(at.greatest - mu, mu - at.least, 0.0)
-
-
-def _size(cost: float) -> float:
-    """What errors in the unit of the cost are compared with."""
-    return max(abs(cost), TINY)

@@ -18,6 +18,12 @@ from typing import NamedTuple
 
 from dynamics_backends.protocol import Array
 
+FRACTIONS = (1.0, 0.25, 0.0)
+"""Fractions of the exact curvature that are tried until the LQ problem is convex; more of them give no better steps."""
+GAUSS_NEWTON = len(FRACTIONS) - 1
+"""The number of the fraction without curvature."""
+TINY = 2.2250738585072014e-308
+"""The smallest cost that errors are compared with."""
 KEPT = -1
 """The row of a trajectory that was kept."""
 
@@ -37,7 +43,7 @@ class FirstGains(NamedTuple):
     """
 
     delta: float | None
-    mu: float
+    mu: float = 0.0
 
 
 class IsFinite(NamedTuple):
@@ -54,8 +60,8 @@ class Step(NamedTuple):
     place: int
     first: int
     past: int
-    delta: float
-    mu: float
+    delta: float = 0.0
+    mu: float = 0.0
 
 
 class Roll(NamedTuple):
@@ -86,7 +92,7 @@ class Accept(NamedTuple):
     place: int
     row: int
     asked: int
-    mu: float
+    mu: float = 0.0
 
 
 class Restore(NamedTuple):
@@ -96,7 +102,7 @@ class Restore(NamedTuple):
     """
 
     asked: int
-    mu: float
+    mu: float = 0.0
 
 
 class OnBounds(NamedTuple):
@@ -110,9 +116,11 @@ class Turn(NamedTuple):
 
 
 class Gains(NamedTuple):
-    """Gains about the point, of the first fraction of the curvature that is convex, else those of the last step; zero for
-    controls held by bounds. They are part of the solution. No answer (None).
+    """Gains about the point, for the solution: of the first fraction of the curvature from ``first`` on that is convex, else those
+    of the last step; zero for controls held by bounds. No answer (None).
     """
+
+    first: int
 
 
 class Point(NamedTuple):
@@ -134,6 +142,15 @@ class Point(NamedTuple):
     greatest: float
     logs: float
     found: float
+
+    def complementarity(self, mu: float = 0.0) -> float:
+        """The largest difference between mu and a product of a multiplier and its slack; 0 without bounds."""
+        return max(self.greatest - mu, mu - self.least, 0.0)
+
+    def kkt(self, mu: float = 0.0) -> float:
+        """The scaled KKT error, with complementarity at mu; NaN where numbers are not finite."""
+        rest = max(self.complementarity(mu) / size_of(self.cost), self.defect)
+        return rest if self.scaled <= rest else self.scaled
 
 
 class Trial(NamedTuple):
@@ -157,6 +174,18 @@ class Direction(NamedTuple):
     longest: float
     size: float
     trial: Trial
+
+
+def hessian_name(fraction: float | None) -> str:
+    """How a record calls a fraction of the curvature; None: of no step."""
+    if fraction is None or fraction == 1.0:
+        return "newton"
+    return "gauss_newton" if fraction == 0.0 else "mixed"
+
+
+def size_of(cost: float) -> float:
+    """What errors in the unit of the cost are compared with."""
+    return max(abs(cost), TINY)
 
 
 class Solved(NamedTuple):

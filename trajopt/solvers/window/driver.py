@@ -77,7 +77,12 @@ def run_window(
                 while reply is not WAIT:
                     reply = window.ask(slot, method.send(reply))
             except StopIteration as ended:
-                del running[slot]
-                end(slot, ended.value)
-                begin(slot)
+                result = ended.value
+            except Exception as error:  # of a user's method
+                result = error
+            else:
+                continue
+            del running[slot]
+            end(slot, result)
+            begin(slot)
         ready.extend(window.serve())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,8 @@ from trajopt.results.records import Callback, Journal
 from trajopt.results.solution import Solution
 from trajopt.results.status import Status
 from trajopt.solvers import termination
-from trajopt.solvers.methods.newton import End, Ended, Newton
+from trajopt.solvers.methods.method import End, Ended
+from trajopt.solvers.methods.newton import Newton
 from trajopt.solvers.methods.requests import Gains, Solved
 from trajopt.solvers.options import SLQOptions
 from trajopt.solvers.window.driver import run_alone
@@ -41,11 +43,13 @@ def solve_newton(
     exact: Evaluator | None = None,
     *,
     kept: Kept | None = None,
+    method: Callable[..., Any] = Newton,
 ) -> Solution:
     """Solve from a guess; there is a solution after Ctrl-C too.
 
     evaluator: of the Gauss-Newton Hessian of the cost. exact: of the one that the curvature of the dynamics is added to, maybe
     the same; None for Gauss-Newton alone. kept: memory of earlier solves, where this one leaves its own.
+    method: makes the method of a size, options and a maximum number of iterations.
     """
     journal = Journal(callback)
     slot: Any = NewtonNumpy(ocp, evaluator, exact, lq_solver, journal)
@@ -53,7 +57,7 @@ def solve_newton(
         from trajopt.solvers.window.newton_slot import NewtonSlot
 
         slot = NewtonSlot.of(ocp, evaluator, exact, lq_solver, options.max_backtracks + 1, kept)  # type: ignore[arg-type]
-    method = Newton(slot.take(ocp, guess), options, options.max_iterations)
+    run = method(slot.take(ocp, guess), options, options.max_iterations)
 
     def report(**numbers: Any) -> None:
         slot.note_times(journal)
@@ -63,27 +67,27 @@ def solve_newton(
         blamed = (ocp, *slot.trajectory, (evaluator, exact or evaluator), lq_solver)
         return status_of(ended, options, lambda: to_blame(*blamed))
 
-    method.report = report
+    run.report = report
     try:
         with np.errstate(all="ignore"):  # non-finite numbers are found and reported, not warned about
             try:
-                ended = run_alone(method.solve(), slot.answer)
+                ended = run_alone(run.solve(), slot.answer)
                 status = worded(ended)
                 if ended.end is End.NOT_FINITE:
                     journal.refused()
                 else:
-                    method.report_end()
+                    run.report_end()
             except KeyboardInterrupt:
-                status = termination.interrupted(method.iteration)
-                if method.begun:
-                    slot.answer(Gains())
-            if method.begun:
+                status = termination.interrupted(run.iteration)
+                if run.begun:
+                    slot.answer(Gains(run.size.widest))
+            if run.begun:
                 found, cost = slot.solution(), slot.cost
             else:
                 found, cost = _unsolved(ocp, guess), float("nan")
     finally:
         slot.close()
-    return Solution(*found, status, cost, method.iteration, journal.history(), ocp.times)
+    return Solution(*found, status, cost, run.iteration, journal.history(), ocp.times)
 
 
 def _unsolved(ocp: OCP, guess: Guess) -> Solved:

@@ -13,8 +13,10 @@ from trajopt.lq.lq import LQProblem, LQStep, Policy, Stationarity
 from trajopt.lq.lq_solver import LQSolver
 from trajopt.problem.ocp import OCP
 from trajopt.results.records import Journal
-from trajopt.solvers.methods.newton import FRACTIONS, Size
+from trajopt.solvers.methods.method import Size
 from trajopt.solvers.methods.requests import (
+    FRACTIONS,
+    GAUSS_NEWTON,
     KEPT,
     Accept,
     Direction,
@@ -37,8 +39,6 @@ from trajopt.solvers.shooting.ddp_model import mixed, with_curvature
 from trajopt.solvers.shooting.optimality import scaled
 from trajopt.solvers.window.barrier import Barrier, interior
 from trajopt.stage.evaluation import Candidates, Direction as Along, Evaluator, Expansion, Shooting
-
-GAUSS_NEWTON = len(FRACTIONS) - 1
 
 
 class _At(NamedTuple):
@@ -84,7 +84,7 @@ class NewtonNumpy:
             Restore: self._restore,
             OnBounds: self._on_bounds,
             Turn: lambda _: self._turn(),
-            Gains: lambda _: self._gains(),
+            Gains: self._gains,
         }
 
     def take(self, ocp: OCP, guess: Guess) -> Size:
@@ -321,8 +321,8 @@ class NewtonNumpy:
     def _turn(self) -> None:
         self._go(self._next)
 
-    def _gains(self) -> None:
-        convex = self._convex(0 if self._exact is not None else GAUSS_NEWTON, len(FRACTIONS), 0.0)
+    def _gains(self, r: Gains) -> None:
+        convex = self._convex(r.first, len(FRACTIONS), 0.0)
         policy = self._policy if convex is None else convex[2]
         if policy is None:
             return

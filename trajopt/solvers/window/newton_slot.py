@@ -24,8 +24,9 @@ from trajopt.lq.compiled_lq import CompiledLQ
 from trajopt.problem.ocp import OCP
 from trajopt.results.records import Journal
 from trajopt.solvers import barrier_rules
-from trajopt.solvers.methods.newton import FRACTIONS, Size
+from trajopt.solvers.methods.method import Size
 from trajopt.solvers.methods.requests import (
+    FRACTIONS,
     Accept,
     Direction,
     FirstGains,
@@ -397,7 +398,7 @@ class NewtonSlot:
         self._accept = function("accept", "plll d")
         self._restore = function("restore", "pl d")
         self._on_bounds, self._turn = function("on_bounds", "p"), function("turn", "p")
-        self._gains, self._put = function("gains", "p"), function("put", "p")
+        self._gains, self._put = function("gains", "pl"), function("put", "p")
         self._answers: dict[type, Callable[[Any], Any]] = {
             Start: lambda _: self._number(self._start, self.problem),
             FirstGains: lambda r: self._point(self._first_gains, -1.0 if r.delta is None else r.delta, r.mu),
@@ -409,7 +410,7 @@ class NewtonSlot:
             Restore: lambda r: self._point(self._restore, *r),
             OnBounds: lambda _: self._point(self._on_bounds),
             Turn: lambda _: self._turn(self.address),
-            Gains: lambda _: self._gains(self.address),
+            Gains: lambda r: self._gains(self.address, r.first),
         }
 
     def answer(self, request: Request) -> Any:

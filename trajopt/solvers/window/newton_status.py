@@ -12,7 +12,7 @@ from trajopt.lq.lq_solver import LQSolver
 from trajopt.problem.ocp import OCP
 from trajopt.results.status import Status
 from trajopt.solvers import termination
-from trajopt.solvers.methods.newton import End, Ended
+from trajopt.solvers.methods.method import End, Ended
 from trajopt.solvers.options import SLQOptions
 from trajopt.solvers.shooting import shooting_diagnosis
 from trajopt.stage.evaluation import Evaluator, Expansion

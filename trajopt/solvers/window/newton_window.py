@@ -16,8 +16,8 @@ from typing import Any, cast
 from dynamics_backends.compiled.interface.libraries import address, aligned, bound, find_toolchain, load, struct_of
 from trajopt.lq.compiled_lq import CompiledLQ, abreast
 from trajopt.problem.ocp import OCP
-from trajopt.solvers.methods.newton import FRACTIONS
 from trajopt.solvers.methods.requests import (
+    FRACTIONS,
     Accept,
     FirstGains,
     Gains,
@@ -143,7 +143,7 @@ class NewtonWindow:
         self._first_gains, self._accept = function("first_gains", "pdd"), function("accept", "plll d")
         self._step, self._try = function("step", "plll d"), function("try", "pll")
         self._restore, self._on_bounds = function("restore", "pl d"), function("on_bounds", "p")
-        self._gains = function("gains", "p")
+        self._gains = function("gains", "pl")
         self._lend, self._return = function("lend", "pp", None), function("return", "pp", None)
         self._attempts, self._trials = function("attempts", "ppll", None), function("trials", "ppl", None)
         self._asks: dict[type, Callable[[WindowSlot, Any], Any]] = {
@@ -159,7 +159,7 @@ class NewtonWindow:
             Restore: lambda s, r: self._moved(s, r, self._restore(s.slot.address, *r)),
             OnBounds: lambda s, r: self._moved(s, r, self._on_bounds(s.slot.address)),
             Turn: lambda s, r: s.slot.answer(r),
-            Gains: lambda s, r: self._wait(s, r, self._gains(s.slot.address)),
+            Gains: lambda s, r: self._wait(s, r, self._gains(s.slot.address, r.first)),
         }
 
     @property

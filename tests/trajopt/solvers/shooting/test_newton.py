@@ -13,8 +13,9 @@ from dynamics_backends.registry import make_backend
 from trajopt import OCP, Guess, SampledSystem, StatusCode, control_cost, solve, state_cost, validate
 from trajopt.lq.lq import LQProblem, stationarity
 from trajopt.results.status import Status
-from trajopt.solvers.methods.newton import FAR, FRACTIONS, PLAIN, WIDE, Newton, Size
-from trajopt.solvers.methods.requests import Direction, Keep, Point, Step, Trial
+from trajopt.solvers.methods.method import Size
+from trajopt.solvers.methods.newton import FAR, PLAIN, WIDE, Newton
+from trajopt.solvers.methods.requests import FRACTIONS, Direction, Keep, Point, Step, Trial
 from trajopt.solvers.options import DDPOptions
 from trajopt.solvers.rules.barrier import first_weight
 from trajopt.solvers.rules.filter import Filter

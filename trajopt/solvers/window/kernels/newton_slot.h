@@ -497,11 +497,11 @@ static void newton_put_gains(const newton_t *o, const newton_step_t *from)
         if (barrier_holds(&o->barrier, o->at->us, i)) memset(p->to_K + i * n, 0, sizeof(double) * n), p->to_k[i] = 0.0;
 }
 
-/* Gains about the point where the solve is, else those of the last step, to where the problem wants them. */
-EXPORT void newton_gains(newton_t *o)
+/* Gains: about the point where the solve is, else those of the last step, to where the problem wants them. */
+EXPORT void newton_gains(newton_t *o, long first)
 {
     lq_problem lq;
-    const int convex = newton_convex(o, o->widest, FRACTIONS, 0.0, o->tried[1], &lq) < FRACTIONS;
+    const int convex = newton_convex(o, first, FRACTIONS, 0.0, o->tried[1], &lq) < FRACTIONS;
     newton_put_gains(o, convex ? o->tried[1] : o->has_policy ? o->last : NULL);
 }
 

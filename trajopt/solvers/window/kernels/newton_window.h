@@ -159,9 +159,9 @@ static long go_on_with_gains(newton_t *o)
     return DONE;
 }
 
-EXPORT long window_gains(newton_t *o)
+EXPORT long window_gains(newton_t *o, long first)
 {
-    o->request = GAINS, o->first = o->widest, o->past = FRACTIONS;
+    o->request = GAINS, o->first = first, o->past = FRACTIONS;
     return go_on_with_gains(o);
 }
 

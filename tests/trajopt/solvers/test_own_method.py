@@ -1,0 +1,158 @@
+"""Methods of a user's own solve as the built-in ones do: alone, in batches, on every engine."""
+
+import runpy
+import tomllib
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import trajopt as to
+from experiments.config.config import read_config
+from trajopt.solvers import own_method, registry
+from trajopt.solvers.methods import GAUSS_NEWTON, Accept, End, FirstGains, Start, Step
+
+EXAMPLE = Path(__file__).resolve().parents[3] / "docs" / "examples" / "own_method.py"
+
+
+@pytest.fixture(autouse=True)
+def _nothing_stays_registered():
+    before = dict(registry.SOLVERS)
+    yield
+    for name in set(registry.SOLVERS) - set(before):
+        del registry.SOLVERS[name], own_method.METHODS[name]
+
+
+def full_steps(size, options):
+    """Gauss-Newton's method without a search."""
+    yield Start()
+    at = yield FirstGains(0.0)
+    while at.gradient > options.gradient_tolerance or at.defect > options.defect_tolerance:
+        step = yield Step(0, GAUSS_NEWTON, GAUSS_NEWTON + 1)
+        if step is None:
+            return End.NO_STEP
+        at = yield Accept(0, 0, 1 << GAUSS_NEWTON)
+    return End.OPTIMAL
+
+
+def pendulum(backend="forward_ad", **changes):
+    """A pendulum is pushed to an angle."""
+    system = to.FunctionMap(lambda x, u, t, p: [x[1], u[0] - 2.0 * to.sin(x[0])], 2, 1, second_order=True)
+    goal = to.state_cost(system.manifold, [0.6, 0.0], 50.0, "goal")
+    dynamics = to.SampledSystem(to.make_backend(system, backend), "rk4")
+    return to.OCP.single_phase(dynamics, [0.0, 0.0], 20, 0.1, [to.control_cost(1)], [goal], **changes)
+
+
+@pytest.mark.needs_compiler
+def test_the_example_finds_the_optimum_of_the_built_in_solver(capsys):
+    runpy.run_path(str(EXAMPLE))
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 6 and all("converged" in line for line in lines)
+    costs = [float(line.split("cost ")[1].split(",")[0]) for line in lines]
+    assert costs[::2] == pytest.approx(costs[1::2], rel=1e-8)
+    assert lines[4].startswith("100 of the UR5, nonmonotone_ilqr: 100 converged")
+    assert len(EXAMPLE.read_text().splitlines()) <= 80
+
+
+@pytest.mark.parametrize("backend", ["forward_ad", "central_difference"])
+def test_it_solves_as_a_built_in_solver_does(backend):
+    to.register_method("full_steps", full_steps)
+    ocp = pendulum(backend)
+    found, expected = to.solve(ocp, solver="full_steps"), to.solve(ocp, solver="gnms")
+    assert found.status.code is to.StatusCode.CONVERGED
+    assert found.cost == pytest.approx(expected.cost, rel=1e-9)
+    assert pytest.approx(expected.K, rel=1e-5, abs=1e-6) == found.K
+    assert found.meta["solver"] == "full_steps" and len(found.history) == found.iterations + 1
+    assert [r.step_length for r in found.history[:-1]] == [1.0] * found.iterations
+
+
+def test_limits_of_iterations_and_time_are_kept_for_it():
+    to.register_method("full_steps", full_steps)
+    few = to.solve(pendulum(), None, {"max_iterations": 1}, solver="full_steps", check=False)
+    assert few.status.code is to.StatusCode.MAX_ITERATIONS and few.iterations == 1
+    late = to.solve(pendulum(), None, {"time_limit": 1e-9}, solver="full_steps", check=False)
+    assert late.status.code is to.StatusCode.TIME_LIMIT and late.iterations == 0
+
+
+def test_ctrl_c_leaves_where_it_was():
+    to.register_method("full_steps", full_steps)
+    seen = []
+
+    def stop(record):
+        seen.append(record.iterate())
+        raise KeyboardInterrupt
+
+    found = to.solve(pendulum(), solver="full_steps", callback=stop, check=False)
+    assert found.status.code is to.StatusCode.INTERRUPTED
+    np.testing.assert_array_equal(found.xs, seen[0][0])
+
+
+@pytest.mark.parametrize("backend", ["forward_ad", "central_difference"])
+def test_an_error_ends_its_own_problem_alone(backend):
+    def fragile(size, options):
+        yield Start()
+        at = yield FirstGains(0.0)
+        if at.cost > 100.0:
+            raise RuntimeError("too far away")
+        return (yield from full_steps(size, options))
+
+    to.register_method("fragile", fragile)
+    goals = [[0.6, 0.0], [9.0, 0.0], [0.5, 0.0]]
+    found = to.solve_batch(pendulum(backend), {"goal.reference": goals}, solver="fragile")
+    assert [str(s.code) for s in found.status] == ["converged", "error", "converged"]
+    assert "too far away" in found.status[1].message
+    with pytest.raises(RuntimeError, match="too far away"):
+        to.solve_batch(pendulum(backend), {"goal.reference": goals[1:2] * 2}, solver="fragile")
+
+
+@pytest.mark.needs_compiler
+@pytest.mark.parametrize("count", [3, 40])
+def test_a_batch_is_the_single_solves(count):
+    """Few of them one after the other, many in a window."""
+    to.register_method("full_steps", full_steps)
+    body = to.FreeBody(to.chain(2))
+    goal = to.state_cost(body.manifold, [0.3, 0.2, 0.0, 0.0], 50.0, "goal")
+    dynamics = to.SampledSystem(to.make_backend(body, "analytic"), "semi_implicit_euler")
+    ocp = to.OCP.single_phase(dynamics, np.zeros(4), 16, 0.02, [to.control_cost(2, weight=1e-2)], [goal])
+    x0 = np.random.default_rng(0).normal(0.0, 0.05, (count, 4))
+    found = to.solve_batch(ocp, {"x0": x0}, solver="full_steps", gains=True, threads=1)
+    assert found.meta["how"] == ("lanes" if count == 40 else "1 thread")
+    for i in range(0, count, 7):
+        single = to.solve(replace(ocp, x0=x0[i]), solver="full_steps", check=False)
+        assert found.status[i].code is single.status.code is to.StatusCode.CONVERGED
+        assert found.cost[i] == pytest.approx(single.cost, rel=1e-9)
+        assert found.iterations[i] == single.iterations
+        assert pytest.approx(single.K, rel=1e-6, abs=1e-8) == found.K[i]
+
+
+def test_wrong_registrations_name_the_remedy():
+    @dataclass
+    class NotAMethodOptions:
+        memory: int = 3
+
+    with pytest.raises(ValueError, match="'ddp' is built in; choose another name"):
+        to.register_method("ddp", full_steps)
+    with pytest.raises(TypeError, match="extends trajopt.MethodOptions"):
+        to.register_method("own", full_steps, NotAMethodOptions)
+    with pytest.raises(TypeError, match="expected a generator function"):
+        to.register_method("own", None)
+    assert "own" not in to.solver_names()
+
+
+def test_what_it_cannot_honor_is_refused():
+    to.register_method("full_steps", full_steps)
+    ocp = pendulum()
+    limit = to.state_bounds(ocp.manifold, [-1.0, -1.0], [1.0, 1.0])
+    constrained = replace(ocp, phases=(replace(ocp.phases[0], constraints=(limit,)),))
+    with pytest.raises(to.InvalidProblem, match="the method 'full_steps' cannot enforce the constraint"):
+        to.solve(constrained, solver="full_steps")
+    with pytest.raises(to.InvalidProblem, match="lower < upper"):
+        to.solve(replace(ocp, u_lower=[1.0], u_upper=[1.0]), solver="full_steps")
+
+
+def test_a_config_takes_it():
+    to.register_method("full_steps", full_steps)
+    values = tomllib.loads((EXAMPLE.parents[2] / "problems" / "configs" / "ur5_reach.toml").read_text())
+    config = read_config(values | {"solver": {"name": "full_steps", "max_iterations": 7}})
+    assert config.solver_name == "full_steps" and config.solver_options.max_iterations == 7
