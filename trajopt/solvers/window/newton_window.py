@@ -199,7 +199,7 @@ class NewtonWindow:
         return self.alone
 
     def _stepped(self, slot: WindowSlot, r: Step) -> Any:
-        alone = r.delta != 0.0 or slot.damped or self.active <= self.lanes
+        alone = r.delta != 0.0 or slot.damped or slot.borrowed[1 - r.place] or self.active <= self.lanes
         slot.borrowed[r.place], slot.deltas[r.place] = alone, r.delta
         if alone:
             return self.borrowed(slot).answer(r)
@@ -207,18 +207,18 @@ class NewtonWindow:
 
     def _rolled(self, slot: WindowSlot, r: Roll) -> Any:
         if slot.borrowed[r.place]:
-            return self.alone.answer(r)
+            return self._lent_to(slot, r.place).answer(r)
         return self._wait(slot, r, self._try(slot.slot.address, r.place, r.first))
 
     def _kept(self, slot: WindowSlot, r: Keep) -> None:
-        (self.alone if slot.borrowed[r.place] else slot.slot).answer(r)
+        (self._lent_to(slot, r.place) if slot.borrowed[r.place] else slot.slot).answer(r)
 
     def _accepted(self, slot: WindowSlot, r: Accept) -> Any:
-        slot.damped = slot.deltas[r.place] != 0.0
-        if not slot.borrowed[r.place]:
-            self._forget(slot)
-            return self._wait(slot, r, self._accept(slot.slot.address, *r))
-        point = self.alone.answer(r)
+        slot.damped, alone = slot.deltas[r.place] != 0.0, slot.borrowed[r.place]
+        if not alone:
+            return self._moved(slot, r, self._accept(slot.slot.address, *r))
+        point = self._lent_to(slot, r.place).answer(r)
+        slot.borrowed = [False, False]
         self._return(self.alone.address, slot.slot.address)
         self.made_alone += 1
         slot.in_a_row += 1
@@ -227,8 +227,17 @@ class NewtonWindow:
         self._later.append((slot, point))
         return WAIT
 
+    def _lent_to(self, slot: WindowSlot, place: int) -> NewtonSlot:
+        """The slot with expansions, which has the step in a place of this one."""
+        if self._lent is not slot:
+            raise RuntimeError(
+                f"the step in place {place} is gone: use damped steps before the next request for others"
+            )
+        return self.alone
+
     def _forget(self, slot: WindowSlot) -> None:
         """The slot moves: the one with expansions is not where it is any more."""
+        slot.borrowed = [False, False]
         if self._lent is slot:
             self._lent = None
 
