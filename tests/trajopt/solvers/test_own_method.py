@@ -140,6 +140,21 @@ def test_wrong_registrations_name_the_remedy():
     assert "own" not in to.solver_names()
 
 
+def test_what_no_method_yields_or_returns_is_named():
+    def forgets_its_end(size, options):
+        yield Start()
+
+    def asks_for_a_number(size, options):
+        yield 3.0
+
+    to.register_method("own", forgets_its_end)
+    with pytest.raises(TypeError, match="the method returned None; expected an End"):
+        to.solve(pendulum(), solver="own")
+    to.register_method("own", asks_for_a_number)
+    with pytest.raises(TypeError, match="the method yielded a float; expected a request"):
+        to.solve(pendulum(), solver="own")
+
+
 def test_what_it_cannot_honor_is_refused():
     to.register_method("full_steps", full_steps)
     ocp = pendulum()

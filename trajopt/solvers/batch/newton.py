@@ -215,8 +215,10 @@ class _Members(Rows):
             count = self._slots_of_a_thread(lanes)
             ran = run_workers(in_window, self.threads, told)
         finally:
-            for made in (*windows, *slots):
-                made.close()
+            for window in windows:
+                window.close()
+            for slot in slots:
+                slot.close()
         shares = [sum(w.busy[i] for w in windows) / max(1, sum(w.all[i] for w in windows)) for i in range(2)]
         alone = sum(w.made_alone for w in windows) / max(1, int(self.results["iterations"].sum()))
         use = {"threads": ran.threads, "seats": ran.threads * count, "sweeps": shares[0], "rollouts": shares[1]}
@@ -259,7 +261,11 @@ class _Members(Rows):
 
         run_window(window, window.slots, start, end, stopped)
         for slot, (number, method) in methods.items():  # where it was stopped
-            self._note_stopped(number, slot.slot, method, lambda gains, own=slot: window.borrowed(own).answer(gains))
+
+            def answer(request: Gains, own: WindowSlot = slot) -> Any:
+                return window.borrowed(own).answer(request)
+
+            self._note_stopped(number, slot.slot, method, answer)
 
     def _run_each(self, slot: NewtonSlot, stop: Array) -> None:
         while (number := self._next(stop)) is not None:
@@ -287,7 +293,9 @@ class _Members(Rows):
         slot.put()
         r = self.results[number]
         if isinstance(ended, Exception):
-            self.errors[number], ended = ended, method.ended(End.NO_STEP)
+            self.errors[number] = ended
+            ended = method.ended(End.NO_STEP)
+        assert isinstance(ended, Ended)
         r["code"], r["iterations"], r["cost"] = int(ended.end), ended.iterations, slot.cost
         r["gradient"], r["defect"], r["kkt"], r["change"] = ended[2:]
         r["seconds"] = time.perf_counter() - method.began

@@ -29,6 +29,7 @@ from trajopt.solvers.methods.method import End, Ended, Report, Size, Solve
 from trajopt.solvers.methods.requests import (
     FRACTIONS,
     KEPT,
+    NOWHERE,
     Accept,
     Direction,
     FirstGains,
@@ -105,7 +106,7 @@ class Newton:
 
     def __init__(self, size: Size, options: SLQOptions, max_iterations: int, report: Report | None = None) -> None:
         self.size, self.options, self.max_iterations, self.report = size, options, max_iterations, report
-        self.at = Point(*[nan] * 6, inf, -inf, 0.0, 0.0)
+        self.at = NOWHERE
         self.kkt = self.stop = nan
         self.mu = self.last_delta = self.change = 0.0
         self.iteration = self.restored = self.idle = self.short = self.plain = 0

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Generator
-from math import inf, nan
+from math import nan
 from typing import Any
 
 from trajopt.solvers.methods.method import End, Ended, Report, Size, Solve
 from trajopt.solvers.methods.requests import (
     FRACTIONS,
+    NOWHERE,
     Accept,
     Direction,
     Gains,
@@ -42,7 +43,7 @@ class OwnMethod:
     ) -> None:
         self.method, self.size, self.options = method, size, options
         self.max_iterations, self.report = max_iterations, report
-        self.at = Point(*[nan] * 6, inf, -inf, 0.0, 0.0)
+        self.at = NOWHERE
         self.change, self.iteration, self.begun = 0.0, 0, False
         self.began = time.perf_counter()
         self._step: tuple[Step, Direction] | None = None
@@ -67,7 +68,13 @@ class OwnMethod:
             try:
                 request = method.send(reply)
             except StopIteration as returned:
-                return End(returned.value)
+                if not isinstance(returned.value, End):
+                    raise TypeError(
+                        f"the method returned {returned.value!r}; expected an End, such as End.OPTIMAL"
+                    ) from None
+                return returned.value
+            if not isinstance(request, Request):
+                raise TypeError(f"the method yielded a {type(request).__name__}; expected a request, such as Step(...)")
             if isinstance(request, Step) and (limit := self._limit()) is not None:
                 method.close()
                 return limit

@@ -14,6 +14,7 @@ without bounds.
 
 from __future__ import annotations
 
+from math import inf, nan
 from typing import NamedTuple
 
 from dynamics_backends.protocol import Array
@@ -67,12 +68,12 @@ class Step(NamedTuple):
 class Roll(NamedTuple):
     """Roll out the step in a place with the lengths longest / 2^i, i = first, first + 1, ...
 
-    Answer: a :class:`Trial` for each, at least one and at most ``count``; these are rows 0, 1, ...
+    Answer: a :class:`Trial` for each, at least one and at most ``most``; these are rows 0, 1, ...
     """
 
     place: int
     first: int
-    count: int
+    most: int
 
 
 class Keep(NamedTuple):
@@ -151,6 +152,10 @@ class Point(NamedTuple):
         """The scaled KKT error, with complementarity at mu; NaN where numbers are not finite."""
         rest = max(self.complementarity(mu) / size_of(self.cost), self.defect)
         return rest if self.scaled <= rest else self.scaled
+
+
+NOWHERE = Point(nan, nan, nan, nan, nan, nan, inf, -inf, 0.0, 0.0)
+"""Before there is a point."""
 
 
 class Trial(NamedTuple):

@@ -87,7 +87,7 @@ def solve_newton(
                 found, cost = _unsolved(ocp, guess), float("nan")
     finally:
         slot.close()
-    return Solution(*found, status, cost, run.iteration, journal.history(), ocp.times)
+    return Solution(found.xs, found.us, found.K, found.k, status, cost, run.iteration, journal.history(), ocp.times)
 
 
 def _unsolved(ocp: OCP, guess: Guess) -> Solved:

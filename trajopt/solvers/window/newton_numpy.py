@@ -141,7 +141,9 @@ class NewtonNumpy:
             return _At(xs, us, expansion, self.lq_solver.stationarity(lq, K))
 
     def _go(self, at: _At) -> None:
-        self._at, self._curvature, self._convex_part = at, None, None
+        self._at = at
+        self._curvature: LQProblem | None = None
+        self._convex_part: LQProblem | None = None
 
     def _point(self, at: _At, *, found: bool = True) -> Point:
         optimality, d = at.optimality, at.expansion.lq.d
@@ -241,7 +243,7 @@ class NewtonNumpy:
     def _roll(self, r: Roll) -> list[Trial]:
         step = self._steps[r.place]
         assert step is not None
-        return self._tried(step, step.longest * 0.5 ** np.arange(r.first, r.first + r.count))
+        return self._tried(step, step.longest * 0.5 ** np.arange(r.first, r.first + r.most))
 
     def _tried(self, step: _Step | None, alphas: Array) -> list[Trial]:
         assert step is not None

@@ -13,7 +13,7 @@ from trajopt.problem.ocp import OCP
 from trajopt.results.status import Status
 from trajopt.solvers import termination
 from trajopt.solvers.methods.method import End, Ended
-from trajopt.solvers.options import SLQOptions
+from trajopt.solvers.options import MethodOptions, SLQOptions
 from trajopt.solvers.shooting import shooting_diagnosis
 from trajopt.stage.evaluation import Evaluator, Expansion
 
@@ -26,7 +26,7 @@ class Blamed(NamedTuple):
     expansion: Expansion
 
 
-def status_of(at: Ended, o: SLQOptions, refused: Callable[[], Blamed]) -> Status:
+def status_of(at: Ended, o: SLQOptions | MethodOptions, refused: Callable[[], Blamed]) -> Status:
     """The status of an end; refused: finds what is to blame for a failure."""
     end, n, errors = at.end, at.iterations, termination.Errors(at.kkt, at.gradient, at.defect)
     measured = termination.Measured(n, errors, o.tolerances)

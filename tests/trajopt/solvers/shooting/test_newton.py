@@ -193,7 +193,7 @@ def test_the_fourth_short_step_in_a_row_competes_with_damped_ones(damped_cost, t
             return direction(len(FRACTIONS) - 1, damped_cost if request.delta else 9.0)
         if isinstance(request, Keep):
             return None
-        return [Trial(9.0 if request.first + i < 3 else 4.8, 0.0, 0.0) for i in range(request.count)]
+        return [Trial(9.0 if request.first + i < 3 else 4.8, 0.0, 0.0) for i in range(request.most)]
 
     method = method_at(1.0, widest=len(FRACTIONS) - 1)
     assert [step_of(method, answer)[0].alpha for _ in range(4)] == [0.125, 0.125, 0.125, taken]
@@ -211,7 +211,7 @@ def test_curvature_that_was_of_no_use_is_asked_for_again_later_or_near_a_solutio
                 return direction(last, 4.0 if length == 1.0 else 9.0)
             if isinstance(request, Keep):
                 return None
-            return [Trial(9.0 if request.first + i < 3 else 4.8, 0.0, 0.0) for i in range(request.count)]
+            return [Trial(9.0 if request.first + i < 3 else 4.8, 0.0, 0.0) for i in range(request.most)]
 
         return step_of(method, answer)[1][0].first
 
