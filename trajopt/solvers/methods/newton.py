@@ -111,7 +111,7 @@ class Newton:
         self.mu = self.last_delta = self.change = 0.0
         self.iteration = self.restored = self.idle = self.short = self.plain = 0
         self.fraction: int | None = None
-        self.begun = False
+        self.begun, self.reported = False, -1
         self.least = inf
         self.filter = Filter(1.0, WIDE)
         self.began = time.perf_counter()
@@ -341,7 +341,7 @@ class Newton:
     # -- records -------------------------------------------------------------------------------------------------------
     def _report(self, step: Found | None) -> None:
         assert self.report is not None
-        at, phi = self.at, self.phi
+        at, phi, self.reported = self.at, self.phi, self.iteration
         self.report(
             iteration=self.iteration,
             cost=at.cost,
@@ -360,6 +360,6 @@ class Newton:
         )
 
     def report_end(self) -> None:
-        """The record of the solution, without a step."""
-        if self.report is not None:
+        """The record of the solution, without a step, unless a failed restoration has made it."""
+        if self.report is not None and self.reported < self.iteration:
             self._report(None)
