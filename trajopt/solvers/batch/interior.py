@@ -164,7 +164,7 @@ class _Members(Rows):
     # -- solves -----------------------------------------------------------------------------------------------------------
     def solve(self, threads: int | None, told: Callable[[int], None] | None) -> tuple[Ran, dict[str, Any]]:
         """Solve those that are chosen, on threads; whether that was stopped, and how the work was shared."""
-        self._numbers = itertools.count()
+        self._turns = itertools.count()
         threads = min(threads or default_threads(), max(1, len(self.chosen)))
         if pays(self.program, self.options, len(self.chosen), threads, self._share) and self._fit(threads):
             return self._in_windows(threads, told)
@@ -235,7 +235,7 @@ class _Members(Rows):
 
     def _next(self, stop: Array) -> int | None:
         """The number of the next problem; None where there is none, or the batch is stopped."""
-        place = next(self._numbers)
+        place = next(self._turns)
         return None if stop[STOP] or place >= len(self.chosen) else int(self.chosen[place])
 
     def _method(self, slot: InteriorSlot) -> InteriorPoint:
