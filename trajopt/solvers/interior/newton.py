@@ -124,7 +124,7 @@ class NewtonSystem:
     ) -> tuple[Step, float]:
         """The step for the mu = sigma mean that the quality function chooses, and that mu; the system is that of mu = 0.
 
-        aim: mean, dual, primal, low, high and share of :class:`trajopt.solvers.methods.interior_requests.Centre`. Its array is
+        aim: mean, dual, primal, low, high and share of :class:`trajopt.solvers.methods.interior_requests.Center`. Its array is
         that of ``to``; other: memory.
         """
         aimed = AimData(*aim)

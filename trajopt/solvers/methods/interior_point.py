@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 
 from trajopt.solvers.barrier_rules import KAPPA_EPS, NEAR, NEAR_PUSH, PUSH, TAU
 from trajopt.solvers.methods.interior_requests import (
-    Centre,
+    Center,
     Correct,
     Corrected,
     Direction,
@@ -232,7 +232,7 @@ class InteriorPoint:
             low, high = barrier.range_of_sigma(now.mean)
             dual, primal = now.squares / self.size.numbers, self.at.squares / self.size.equations
             share = max(TAU, 1.0 - now.error)
-            step = yield Centre(self.scale, reflect, self.hopeful, now.mean, dual, primal, low, high, share)
+            step = yield Center(self.scale, reflect, self.hopeful, now.mean, dual, primal, low, high, share)
         else:
             step = yield Newton(self.scale, reflect, self.hopeful, barrier.mu, self._share)
         self.shift, self.reflected = step.shift, step.reflected

@@ -85,7 +85,7 @@ class Newton(NamedTuple):
     share: float
 
 
-class Centre(NamedTuple):
+class Center(NamedTuple):
     """As :class:`Newton`, for the mu = sigma mean that the quality function chooses, low <= sigma <= high.
 
     mean: the mean complementarity; dual, primal: mean squares of the gradient of the Lagrangian and of the violation. Answer:
@@ -191,4 +191,4 @@ class Return(NamedTuple):
     """Go back to where :class:`Restore` has begun. Answer: :class:`Trial`."""
 
 
-Request = Start | Multipliers | Measure | Newton | Centre | Try | Correct | Take | Restore | Return
+Request = Start | Multipliers | Measure | Newton | Center | Try | Correct | Take | Restore | Return

@@ -25,7 +25,7 @@ from trajopt.solvers.interior.stage_program import Point
 from trajopt.solvers.methods.interior_point import Size
 from trajopt.solvers.methods.interior_requests import (
     Begun,
-    Centre,
+    Center,
     Correct,
     Corrected,
     Direction,
@@ -63,7 +63,7 @@ class InteriorNumpy:
             Multipliers: self._multipliers,
             Measure: lambda r: self._sums(r.mu, r.scale),
             Newton: self._newton,
-            Centre: self._centre,
+            Center: self._center,
             Try: lambda r: self._tried(r.alpha, False),
             Correct: self._correct,
             Take: self._take,
@@ -149,7 +149,7 @@ class InteriorNumpy:
             self._step = self.system.solve(self.point, self.z, r.share, self.room.steps[0])
         return self._direction(self._step, r.mu, r.differentiate)
 
-    def _centre(self, r: Centre) -> Direction:
+    def _center(self, r: Center) -> Direction:
         if not self._factored(r, 0.0):
             return self._no_step(0.0)
         to, other = self.room.steps
@@ -157,7 +157,7 @@ class InteriorNumpy:
             self._step, mu = self.system.centered(self.point, self.z, r[3:], other, to)
         return self._direction(self._step, mu, r.differentiate)
 
-    def _factored(self, r: Newton | Centre, mu: float) -> bool:
+    def _factored(self, r: Newton | Center, mu: float) -> bool:
         with self.journal.timed("derivatives"):
             self.program.second(self.point, r.scale, self.z)
         with self.journal.timed("backward"):

@@ -36,7 +36,7 @@ from trajopt.solvers.interior.stage_program import EXACT, MIXED, Point, StagePro
 from trajopt.solvers.methods.interior_point import Size
 from trajopt.solvers.methods.interior_requests import (
     Begun,
-    Centre,
+    Center,
     Correct,
     Corrected,
     Direction,
@@ -85,7 +85,7 @@ SlotData = struct_of(
 ProblemData = struct_of("interior_problem_t", "stages end x0 xs us lower upper target at to_xs to_us")
 _SIZES = [ctypes.sizeof(of) for of in (SlotData, PartData, ProblemData)]
 _ASKED, _ANSWER, _SECONDS = SlotData.asked_0.offset, SlotData.answer_0.offset, SlotData.seconds_0.offset
-_REQUESTS = {of: Struct(f"{len(of._fields)}d") for of in (Newton, Centre, Take)}
+_REQUESTS = {of: Struct(f"{len(of._fields)}d") for of in (Newton, Center, Take)}
 """Those of each iteration, whose numbers the kernels read."""
 _SECONDS_OF, _SUMS, _DIRECTION = Struct("3d"), Struct("10d"), Struct("14d")
 _TRIAL, _BEGUN, _CORRECTED = Struct("6d"), Struct("7d"), Struct("9d")
@@ -287,14 +287,14 @@ class InteriorSlot:
 
         self._start, self._go_to, self._put = function("start", "ppd"), function("go_to", "pi"), function("put", "p")
         self._multipliers, self._measure = function("multipliers", "pidd"), function("measure_again", "pdd")
-        self._newton, self._centre, self._take = function("newton", "p"), function("centre", "p"), function("take", "p")
+        self._newton, self._center, self._take = function("newton", "p"), function("center", "p"), function("take", "p")
         self._try, self._correct = function("try", "pd"), function("correct", "pdid")
         self._answers: dict[type, Callable[[Any], Any]] = {
             Start: self._started,
             Multipliers: self._found_multipliers,
             Measure: lambda r: self._measured(self._measure, r),
             Newton: lambda r: self._solved(self._newton, r),
-            Centre: lambda r: self._solved(self._centre, r),
+            Center: lambda r: self._solved(self._center, r),
             Try: self._tried,
             Correct: self._corrected,
             Take: self._taken,
@@ -324,11 +324,11 @@ class InteriorSlot:
         function(self.address, *r)
         return self.sums()
 
-    def hand_over(self, r: Newton | Centre | Take) -> None:
+    def hand_over(self, r: Newton | Center | Take) -> None:
         """Write a request where kernels read it."""
         _REQUESTS[type(r)].pack_into(self.data, _ASKED, *r)
 
-    def _solved(self, function: Callable[..., None], r: Newton | Centre) -> Direction:
+    def _solved(self, function: Callable[..., None], r: Newton | Center) -> Direction:
         _REQUESTS[type(r)].pack_into(self.data, _ASKED, *r)
         function(self.address)
         return self.direction()

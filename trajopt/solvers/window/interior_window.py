@@ -18,7 +18,7 @@ from trajopt.solvers.interior.library import Kernels
 from trajopt.solvers.interior.newton import NewtonSystem
 from trajopt.solvers.interior.stage_program import EXACT, Point, StageProgram
 from trajopt.solvers.methods.interior_point import InteriorPoint
-from trajopt.solvers.methods.interior_requests import Centre, Newton, Request, Start, Take
+from trajopt.solvers.methods.interior_requests import Center, Newton, Request, Start, Take
 from trajopt.solvers.shooting.compiled.compiled_iteration import code_of
 from trajopt.solvers.window import interior_slot
 from trajopt.solvers.window.driver import WAIT
@@ -33,7 +33,7 @@ _Window = struct_of("interior_window_t", "phases room sweeps kept_for busy_back:
 _Phase = struct_of("window_phase_t", "expand curve kept")
 _Slot = struct_of(
     "window_slot_t",
-    "o ahead lam y waits:l then:l phase:l foresees:l along:l soon:l centred:l first:l failed:l end:l push:d alpha:d scale:d",
+    "o ahead lam y waits:l then:l phase:l foresees:l along:l soon:l centered:l first:l failed:l end:l push:d alpha:d scale:d",
 )
 
 
@@ -126,7 +126,7 @@ class InteriorWindow:
         self._asks: dict[type, Callable[[WindowSlot, Any], int]] = {
             Start: lambda s, r: self._start(self._address, s.address, s.slot.problem, r.push),
             Newton: self._begin_step,
-            Centre: self._begin_step,
+            Center: self._begin_step,
             Take: self._begin_take,
         }
 
@@ -153,9 +153,9 @@ class InteriorWindow:
         self._waiting[kind].append(slot)
         return WAIT
 
-    def _begin_step(self, slot: WindowSlot, r: Newton | Centre) -> int:
+    def _begin_step(self, slot: WindowSlot, r: Newton | Center) -> int:
         slot.slot.hand_over(r)
-        return int(self._step(self._address, slot.address, _ends_soon(slot), type(r) is Centre))
+        return int(self._step(self._address, slot.address, _ends_soon(slot), type(r) is Center))
 
     def _begin_take(self, slot: WindowSlot, r: Take) -> int:
         slot.slot.hand_over(r)
@@ -197,5 +197,5 @@ def _ends_soon(slot: WindowSlot) -> bool:
 _ANSWERS: dict[type, Callable[[InteriorSlot], Any]] = {
     Start: InteriorSlot.begun,
     Take: InteriorSlot.sums,
-    **dict.fromkeys((Newton, Centre), InteriorSlot.direction),
+    **dict.fromkeys((Newton, Center), InteriorSlot.direction),
 }

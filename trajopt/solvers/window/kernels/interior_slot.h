@@ -24,7 +24,7 @@ typedef struct {
 typedef struct {
     double scale, reflect, differentiate;
     ipm_aim aim;
-} centre_t;
+} center_t;
 
 typedef struct {
     double corrected, alpha, alpha_z, known, mu, scale;
@@ -46,7 +46,7 @@ typedef struct {
     double since, seconds[3];
     union {
         newton_t newton;
-        centre_t centre;
+        center_t center;
         take_t take;
         double all[ASKED];
     } asked;
@@ -209,7 +209,7 @@ static void solve_newton(interior_t *o, double mu, double share)
 }
 
 /* The step of a system of mu = 0 that is factored, for the mu that the quality function chooses. */
-static void solve_centre(interior_t *o, const ipm_aim *aim)
+static void solve_center(interior_t *o, const ipm_aim *aim)
 {
     const ipm_point at = to_read(here(o));
     ipm_centered(o->system, &at, &o->z, aim, o->steps[1], o->steps[0]);
@@ -252,13 +252,13 @@ EXPORT void interior_newton(interior_t *o)
 }
 
 /* The Newton step for the mu that the quality function chooses, and its end; answer: see tell_step, and the trial. */
-EXPORT void interior_centre(interior_t *o)
+EXPORT void interior_center(interior_t *o)
 {
-    const centre_t *r = &o->asked.centre;
+    const center_t *r = &o->asked.center;
     find_second_here(o, r->scale);
     build_system(o, r->scale, 0.0);
     const int found = ipm_factor(o->system, r->reflect != 0.0);
-    if (found) solve_centre(o, &r->aim);
+    if (found) solve_center(o, &r->aim);
     else tell_step(o, 0, 0.0);
     lap(o, BACKWARD);
     if (found) try_length(o, o->system->alpha, r->differentiate != 0.0, o->answer + TRIAL);

@@ -38,7 +38,7 @@ typedef struct {
     interior_t *o;
     const double **ahead;
     double *lambda, *y;
-    long waits, then, phase, foresees, along, soon, centred, first, failed, end;
+    long waits, then, phase, foresees, along, soon, centered, first, failed, end;
     double push, alpha, scale;
 } window_slot_t;
 
@@ -203,7 +203,7 @@ static long stepped(interior_window_t *w, window_slot_t *s)
 {
     interior_t *o = s->o;
     o->since = now();
-    if (s->centred) solve_centre(o, &o->asked.centre.aim);
+    if (s->centered) solve_center(o, &o->asked.center.aim);
     else solve_newton(o, o->asked.newton.mu, o->asked.newton.share);
     s->along = 0, s->alpha = o->system->alpha;
     if (o->asked.newton.differentiate == 0.0) {
@@ -221,7 +221,7 @@ static long swept(interior_window_t *w, window_slot_t *s, long failed)
     if (failed < 0) return stepped(w, s);
     if (s->o->asked.newton.reflect != 0.0 && failed < s->end) return s->waits = REFLECTIONS;
     if (factor_shifted(s->o->system)) return stepped(w, s);
-    tell_step(s->o, 0, s->centred ? 0.0 : s->o->asked.newton.mu);
+    tell_step(s->o, 0, s->centered ? 0.0 : s->o->asked.newton.mu);
     return s->waits = DONE;
 }
 
@@ -284,17 +284,17 @@ EXPORT long interior_window_start(interior_window_t *w, window_slot_t *s, const 
     return begin_derivatives(w, s, AT_START, 0);
 }
 
-/* The step of a Newton system: soon: whether it leads to the end, where no second derivatives follow; centred: whether a centre_t was asked for, whose
+/* The step of a Newton system: soon: whether it leads to the end, where no second derivatives follow; centered: whether a center_t was asked for, whose
    first numbers are those of newton_t. */
-EXPORT long interior_window_step(interior_window_t *w, window_slot_t *s, int soon, int centred)
+EXPORT long interior_window_step(interior_window_t *w, window_slot_t *s, int soon, int centered)
 {
     interior_t *o = s->o;
     const double scale = o->asked.newton.scale;
     window_second(w, s, scale);
-    build_system(o, scale, centred ? 0.0 : o->asked.newton.mu);
+    build_system(o, scale, centered ? 0.0 : o->asked.newton.mu);
     o->system->shift = 0.0, o->system->reflected = 0;
     o->system->matrices->shift = o->system->matrices->soft = 0.0;
-    s->scale = scale, s->soon = soon, s->centred = centred;
+    s->scale = scale, s->soon = soon, s->centered = centered;
     s->first = o->structure.N, s->end = o->structure.N + 1;
     return s->waits = SWEEPS;
 }
