@@ -37,7 +37,7 @@ from dynamics_backends.protocol import Array
 KERNELS = tuple(("trajopt.lq", name) for name in ("equality_types.h", "equality_knot.h", "equality_riccati.h"))
 """The recursion, behind the products of small matrices."""
 _LINE = 8  # doubles of a line of the cache
-_Matrices = struct_of("elq_matrices", "A B Q S R C D row N:l shift:d soft:d abreast")
+_Matrices = struct_of("elq_matrices", "A B Q S R C D row N:l shift:d soft:d")
 _Vectors = struct_of("elq_vectors", "d q r e")
 _Factors = struct_of("elq_factors", "knots turned F most:l")
 _Step = struct_of("elq_step", "dx du lambda y room")

@@ -300,7 +300,7 @@ class DMSOptions:
 
 @dataclass(frozen=True)
 class IPMOptions:
-    """Options of :func:`trajopt.solvers.ipm.ipm.ipm`; validated at construction (ValueError, TypeError for unknown names).
+    """Options of :func:`trajopt.solvers.ipm.ipm`; validated at construction (ValueError, TypeError for unknown names).
 
     hessian: second derivatives of the Lagrangian in the quadratic model of a step: "exact", or "gauss_newton", of the cost
     alone; "auto": exact if the time steps have second derivatives, or the Gauss-Newton Hessian of the cost with the
@@ -309,7 +309,7 @@ class IPMOptions:
     max_iterations: maximum number of iterations. time_limit: time limit; default: none [s]. gradient_tolerance: tolerance on
     the scaled optimality error, as IPOPT's tol. constraint_tolerance: tolerance on the largest violation. barrier: initial
     barrier parameter mu; choose a small value near the solution. barrier_strategy: update of mu, "monotone" or "adaptive"
-    (:mod:`trajopt.solvers.ipm.barrier`).
+    (:mod:`trajopt.solvers.rules.interior_barrier`).
     """
 
     hessian: Literal["auto", "exact", "gauss_newton"] = "auto"

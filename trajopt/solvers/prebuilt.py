@@ -8,9 +8,8 @@ from functools import partial
 from dynamics_backends.compiled.interface.libraries import load, loop_builds
 from dynamics_backends.compiled.interface.sources import step_builds
 from trajopt.lq import compiled_lq
-from trajopt.solvers.ipm import compiled_ipm as ipm
 from trajopt.solvers.shooting.compiled import compiled_iteration
-from trajopt.solvers.window import newton_slot
+from trajopt.solvers.window import interior_slot, newton_slot
 
 ARMS = range(2, 8)
 """Joints of arms, each driven."""
@@ -25,5 +24,5 @@ def steps() -> Iterator[Callable[[], object]]:
     yield partial(load, compiled_iteration.source())
     yield partial(load, newton_slot.source())
     for sizes in SIZES:
-        for source in (compiled_lq.source, ipm.source):
+        for source in (compiled_lq.source, interior_slot.source):
             yield partial(load, source(*sizes))

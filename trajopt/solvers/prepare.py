@@ -63,7 +63,7 @@ def _sqp(ocp: OCP, guess: Guess, options: SQPOptions) -> None:
 
 
 def _ipm(ocp: OCP, guess: Guess, options: IPMOptions) -> None:
-    from trajopt.solvers.ipm.ipm import prepared
+    from trajopt.solvers.ipm import prepared
 
     prepared(ocp, guess, options)
     numerics_for(ocp)

@@ -78,7 +78,7 @@ def _sqp(ocp: OCP, warm: WarmStart, options: SQPOptions, callback: Callback | No
 
 
 def _ipm(ocp: OCP, warm: WarmStart, options: IPMOptions, callback: Callback | None) -> Solution:
-    from trajopt.solvers.ipm.ipm import ipm
+    from trajopt.solvers.ipm import ipm
 
     if warm.barrier is not None:
         options = replace(options, barrier=warm.barrier)

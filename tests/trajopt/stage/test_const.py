@@ -8,8 +8,7 @@ import stage_cases
 
 from dynamics_backends.compiled.interface.libraries import find_toolchain
 from trajopt.lq import compiled_lq
-from trajopt.solvers.ipm import compiled_ipm as ipm_library
-from trajopt.solvers.window import newton_slot
+from trajopt.solvers.window import interior_slot, newton_slot
 from trajopt.stage.compiled.library import source_of
 from trajopt.stage.evaluation import StageEvaluator
 
@@ -37,7 +36,7 @@ TEXTS = {
     "contacts": lambda: stage_texts(contact_cases.hop("compiled"), "gauss_newton")[:1],
     "soft contacts": lambda: stage_texts(contact_cases.soft_hop("compiled"), "gauss_newton"),
     "sweeps": lambda: [compiled_lq.source(5, 3)],
-    "interior point": lambda: [ipm_library.source(5, 3)],
+    "interior point": lambda: [interior_slot.source(5, 3)],
     "Newton's method": lambda: [newton_slot.source()],
 }
 

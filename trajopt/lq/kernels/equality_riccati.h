@@ -56,7 +56,6 @@ static void turn_at(const elq_matrices *p, const elq_factors *f, long k)
    definite on the free controls, or -1. */
 static long factor_from(const elq_matrices *p, const elq_factors *f, long first)
 {
-    if (p->abreast && p->soft == 0.0) return p->abreast(p, f, first);
     for (long k = first; k >= 0; k--) {
         elq_knot *restrict q = f->knots + k;
         const double *A = p->A + k * N_ * N_, *B = p->B + k * N_ * M_, *Q = p->Q + k * N_ * N_, *P = q[1].P;

@@ -5,17 +5,13 @@
 
 /* A (N, n, n), B (N, n, m), Q (N + 1, n, n), S (N, m, n), R (N, m, m); equations C (rows, n), D (rows, m), those of knot k from row[k]
    up to row[k + 1], of N + 1 knots.  shift: added to the diagonals of Q and R.  soft: how far the dynamics give way, s of
-   A dx + B du + d - dx_next = s lambda; without equations only.  abreast: NULL, or who sweeps over the knots `first` to 0 where dynamics do not
-   give way. */
-typedef struct elq_matrices elq_matrices;
-typedef struct elq_factors elq_factors;
-struct elq_matrices {
+   A dx + B du + d - dx_next = s lambda; without equations only. */
+typedef struct {
     const double *A, *B, *Q, *S, *R, *C, *D;
     const long *row;
     long N;
     double shift, soft;
-    long (*abreast)(const elq_matrices *p, const elq_factors *f, long first);
-};
+} elq_matrices;
 
 /* d (N, n), q (N + 1, n), r (N, m), e (rows) */
 typedef struct {
@@ -35,11 +31,11 @@ typedef struct {
 
 /* knots (N + 1); turned: T, E (m, m), X (m, n) and H (kept, n) of each knot, in the memory for `most` rows; F = (1 + s P_next)^-1 (N, n, n) with
    soft dynamics, else NULL. */
-struct elq_factors {
+typedef struct {
     elq_knot *knots;
     double *turned, *F;
     long most;
-};
+} elq_factors;
 
 /* dx (N + 1, n), du (N, m), multipliers lambda (N, n) of the dynamics and y (rows); room (N + 1, 3 m + most). */
 typedef struct {

@@ -1,12 +1,13 @@
-"""A batch by the interior-point method: kernels/interior_loop.h, with a problem in each lane (:mod:`.abreast.interior_lanes`) where
-that is faster, else one problem after the other on each thread, with its knots in the lanes.
+"""A batch by the interior point, on threads: windows of problems with one in each lane where that is faster, else one problem after
+the other on each thread, with its knots in the lanes.
 
-Nothing of Python runs inside a solve. What it asks of Python (steps for feasibility alone, a program with other places of rows) is
-solved there as a whole, one by one.
+What a problem asks for beyond the kernels (steps for feasibility alone, a program with other places of rows) is solved by single
+solves as a whole, one by one.
 """
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -14,25 +15,27 @@ from typing import Any, cast
 
 import numpy as np
 
-from dynamics_backends.compiled.interface.libraries import address, bound
+from dynamics_backends.compiled.interface.libraries import address, default_threads, find_toolchain
 from dynamics_backends.protocol import Array
 from trajopt.guesses.guesses import Guess
 from trajopt.problem.ocp import OCP
 from trajopt.results.status import Status
 from trajopt.solvers import termination
-from trajopt.solvers.batch.abreast.interior_lanes import Lanes
 from trajopt.solvers.batch.problems.batch import Batch
 from trajopt.solvers.batch.problems.values import NOT_BEGUN, Rows
 from trajopt.solvers.batch.solution import BatchSolution
-from trajopt.solvers.batch.threads import lanes_at_work, run_on_threads, with_referred
+from trajopt.solvers.batch.threads import ENDED, STOP, Ran, lanes_at_work, run_workers, with_referred
 from trajopt.solvers.direct.program_parts import with_rows
 from trajopt.solvers.feedback import tracking_gains
-from trajopt.solvers.ipm import ends, ipm
-from trajopt.solvers.ipm.compiled_ipm import GO_ON, RESULT, InteriorLoop, kernels, serves
-from trajopt.solvers.ipm.ends import End
-from trajopt.solvers.ipm.newton import NewtonSystem
-from trajopt.solvers.ipm.stage_program import Point, StageProgram
+from trajopt.solvers.interior.newton import NewtonSystem
+from trajopt.solvers.interior.stage_program import Point, StageProgram
+from trajopt.solvers.ipm import prepared
+from trajopt.solvers.methods.interior_point import End, Ended, InteriorPoint, Solve
 from trajopt.solvers.options import IPMOptions
+from trajopt.solvers.window import interior_status
+from trajopt.solvers.window.driver import run_alone, run_window
+from trajopt.solvers.window.interior_slot import InteriorSlot, kept_by, kernels, serves
+from trajopt.solvers.window.interior_window import InteriorWindow, WindowSlot, libraries_abreast
 
 REFERRED = -2
 """The code of a problem whose rows are at other places than those of the others."""
@@ -40,15 +43,26 @@ LOOKS = 3
 """Iterations whose seconds tell what lanes would save."""
 TRIES = 3
 """So many problems are taken for an example of the others, where theirs are not those of half of them."""
-_REFERRED = (REFERRED, End.NOT_FINITE, End.NO_STEP, End.CREEPS)
+WORTH = 0.09
+"""Share of an iteration that lanes must save: less is lost again, since the memory of several problems does not fit the cache."""
+ROUNDS = 8
+"""Problems for each lane, below which libraries are not worth compiling, nor are lanes full."""
+MEMORY = 1 << 30
+"""Bytes that the slots of all windows may take; with less than a slot for each lane, problems are solved one by one."""
+RESULT = np.dtype(
+    [("code", np.int64), ("iterations", np.int64)]
+    + [(name, float) for name in ("cost", "gradient", "violation", "complementarity", "error", "scale", "seconds")]
+)
+"""What a solve has come to."""
+_REFERRED = (REFERRED, End.NOT_FINITE, End.REFERRED)
 """Codes of problems that single solves are to have."""
 
 
 def fits_interior(ocp: OCP, options: Any) -> bool:
-    """Whether kernels/interior_loop.h has all that the solver does with a problem."""
+    """Whether kernels answer all that the solver asks of a problem."""
     if type(options) is not IPMOptions:
         return False
-    return serves(ipm.prepared(ocp, _still(ocp), options).program, alone=False)
+    return serves(prepared(ocp, _still(ocp), options).program, alone=False)
 
 
 def _still(ocp: OCP) -> Guess:
@@ -66,7 +80,8 @@ def in_interior(
 ) -> BatchSolution:
     """Solve a batch; guess: xs (n or 1, N + 1, nx), us (n or 1, N, nu)."""
     began, members = time.perf_counter(), _Members(batch, guess, options)
-    stopped, how = _run(members, options, threads, told)
+    ran, how = members.solve(threads, told)
+    stopped = ran.stopped
     r, us, limits = members.results, members.us, batch.bounds()
     if limits is not None:  # those of the programs are relaxed
         us = np.where(members.program.held, us, np.clip(us, *limits))
@@ -92,32 +107,21 @@ def in_interior(
     return replace(found, meta={**found.meta, "seconds": time.perf_counter() - began})
 
 
-def _run(
-    members: _Members, options: IPMOptions, threads: int | None, told: Callable[[int], None] | None
-) -> tuple[bool, dict[str, Any]]:
-    """Solve the members: whether that was stopped, how the work was shared, and the share of lanes at work."""
-    program, rows = members.program, members.rows
-    lanes = Lanes(program, options, len(rows), threads, lambda: _share(members, options))
-    if lanes.pay:
-        ran, use = lanes.run(members.batch[0], rows, told)
-        members.results["seconds"] /= lanes.seats  # whose problems take turns
-        return ran.stopped, {"how": "lanes", "lanes": use}
-    run = bound(kernels(program.n, program.m).library, "interior_run", "p")
-    ran = run_on_threads(run, lambda shared: _worker(members, options, shared), members.count, threads, told)
-    return ran.stopped, {"how": ran.how, "lanes": lanes_at_work(ran.threads, program.stages[:-1])}
+def pays(program: StageProgram, options: IPMOptions, count: int, threads: int, share: Callable[[], float]) -> bool:
+    """Whether lanes are to hold ``count`` problems, and not the knots of one.
+
+    That saves the share of :func:`empty` lanes in derivatives. share: tells that of derivatives in an iteration, if asked. A limit
+    of time counts what a problem alone takes, and asks for problems one by one.
+    """
+    many = count >= ROUNDS * find_toolchain().lanes * max(threads, 1)
+    return options.time_limit is None and many and empty(program) > WORTH and empty(program) * share() > WORTH
 
 
-def _share(members: _Members, options: IPMOptions) -> float:
-    """The share of derivatives and trials in an iteration, of the least seconds in the first ones of a problem."""
-    loop = _worker(members, options, np.zeros(3, np.int64))
-    if not loop.begin(*members.first):
-        return 0.0
-    loop.multipliers(given=False)
-    seconds: list[tuple[float, float, float]] = []
-    while len(seconds) < LOOKS and loop.iterate() == GO_ON:
-        seconds.append(loop.seconds)
-    derivatives, system, trials = np.min(seconds or [(0.0, 1.0, 0.0)], axis=0)
-    return float((derivatives + trials) / (derivatives + system + trials))
+def empty(program: StageProgram) -> float:
+    """The share of lanes that the knots of a problem leave empty in derivatives."""
+    lanes = find_toolchain().lanes
+    knots = np.array([len(s.plain.t) for s in cast(Any, program.stages[:-1])])
+    return float(1.0 - knots.sum() / (-(-knots // lanes) * lanes).sum())
 
 
 def _with_gains(batch: Batch, found: BatchSolution) -> BatchSolution:
@@ -130,7 +134,7 @@ def _with_gains(batch: Batch, found: BatchSolution) -> BatchSolution:
 
 
 class _Members(Rows):
-    """member_t of interior_state.h for each problem, and where the solutions come to be.
+    """interior_problem_t of interior_slot.h for each problem, and where the solutions come to be.
 
     program: of one of the problems, first: its guess.
     """
@@ -139,7 +143,7 @@ class _Members(Rows):
         ocp, n = batch.ocp, len(batch)
         super().__init__(n)
         N, nx = ocp.horizon, ocp.manifold.nx
-        self.batch, self.guess = batch, guess
+        self.batch, self.guess, self.options = batch, guess, options
         self.xs, self.us = np.full((n, N + 1, nx), np.nan), np.full((n, N, ocp.nu), np.nan)
         self.results = np.zeros(n, RESULT)
         self.results["code"], self.results["cost"] = NOT_BEGUN, np.nan
@@ -154,9 +158,120 @@ class _Members(Rows):
         phases = np.ascontiguousarray(np.stack(data, axis=1))
         final = self.end(batch, end, batch.path(_path(-1), 1))
         columns = [phases, np.ascontiguousarray(np.stack(final, axis=1)), batch.x0(), guess[0], us, *numbers]
-        self.rows = self.table([*columns, self.xs, self.us, self.results])
+        self.rows = self.table([*columns, self.xs, self.us])
         self.chosen = np.flatnonzero(self.results["code"] == NOT_BEGUN)
-        self.rows = np.ascontiguousarray(self.rows[self.chosen])
+
+    # -- solves -----------------------------------------------------------------------------------------------------------
+    def solve(self, threads: int | None, told: Callable[[int], None] | None) -> tuple[Ran, dict[str, Any]]:
+        """Solve those that are chosen, on threads; whether that was stopped, and how the work was shared."""
+        self._turns = itertools.count()
+        threads = min(threads or default_threads(), max(1, len(self.chosen)))
+        if pays(self.program, self.options, len(self.chosen), threads, self._share) and self._fit(threads):
+            return self._in_windows(threads, told)
+        ran = run_workers(self._run_each, threads, told)
+        return ran, {"how": ran.how, "lanes": lanes_at_work(threads, self.program.stages[:-1])}
+
+    def _fit(self, threads: int) -> bool:
+        """Whether there is memory for a slot of each lane."""
+        one = WindowSlot(self.program, None).bytes
+        return bool(threads * (find_toolchain().lanes * one + 8 * sum(kept_by(self.program))) <= MEMORY)
+
+    def _in_windows(self, threads: int, told: Callable[[int], None] | None) -> tuple[Ran, dict[str, Any]]:
+        lanes, libraries = find_toolchain().lanes, libraries_abreast(self.batch[0], self.program)
+        windows: list[InteriorWindow] = []
+
+        def work(stop: Array) -> None:
+            windows.append(InteriorWindow(self.program, libraries, lanes))
+            self._run_window(windows[-1], stop)
+
+        ran = run_workers(work, threads, told)
+        use: dict[str, float] = {"threads": threads, "seats": threads * lanes}
+        for i, name in ((1, "expansions"), (0, "sweeps")):
+            busy, every = (
+                sum(of[i] for of in counts) for counts in zip(*((w.busy, w.all) for w in windows), strict=True)
+            )
+            use |= {name: busy / every} if every else {}
+        self.results["seconds"] /= lanes  # whose problems take turns
+        return ran, {"how": "lanes", "lanes": use}
+
+    def _run_window(self, window: InteriorWindow, stop: Array) -> None:
+        running: dict[WindowSlot, int] = {}
+
+        def start(slot: WindowSlot) -> Solve | None:
+            number = self._next(stop)
+            if number is None:
+                return None
+            slot.slot.problem = address(self.rows) + number * self.rows.strides[0]
+            running[slot], slot.method = number, self._method(slot.slot)
+            return slot.method.solve()
+
+        def end(slot: WindowSlot, ended: Ended) -> None:
+            assert slot.method is not None
+            self._note(running.pop(slot), slot.slot, slot.method, ended, stop)
+
+        run_window(window, window.slots, start, end, lambda: bool(stop[STOP]))
+        for slot, number in running.items():  # where it was stopped
+            self._note_stopped(number, slot.slot, slot.method)
+
+    def _run_each(self, stop: Array) -> None:
+        slot = self._slot()
+        while (number := self._next(stop)) is not None:
+            slot.problem = address(self.rows) + number * self.rows.strides[0]
+            method = self._method(slot)
+            ended = run_alone(method.solve(), slot.answer, lambda: bool(stop[STOP]))
+            if ended is None:
+                self._note_stopped(number, slot, method)
+                return
+            self._note(number, slot, method, ended, stop)
+
+    def _slot(self) -> InteriorSlot:
+        """What answers for problems, one after the other, on any thread."""
+        program = self.program
+        system = NewtonSystem(program, kernels(program.n, program.m))
+        points, steps = (Point(program), Point(program)), (system.empty_step(), system.empty_step())
+        slot = InteriorSlot(program, system, points, steps, program.multipliers(), own_rooms=True)
+        slot.look_at_structure()
+        return slot
+
+    def _next(self, stop: Array) -> int | None:
+        """The number of the next problem; None where there is none, or the batch is stopped."""
+        place = next(self._turns)
+        return None if stop[STOP] or place >= len(self.chosen) else int(self.chosen[place])
+
+    def _method(self, slot: InteriorSlot) -> InteriorPoint:
+        return InteriorPoint(slot.size, self.options)
+
+    def _note(self, number: int, slot: InteriorSlot, method: InteriorPoint, ended: Ended, stop: Array) -> None:
+        """Take what a solve has come to."""
+        slot.put()
+        r = self.results[number]
+        r["code"], r["iterations"], r["cost"] = int(ended.end), ended.iterations, ended.objective
+        r["gradient"], r["violation"], r["complementarity"], r["error"], r["scale"] = ended[3:]
+        r["seconds"] = time.perf_counter() - method.began
+        if ended.end not in _REFERRED:
+            stop[ENDED] += 1
+
+    def _note_stopped(self, number: int, slot: InteriorSlot, method: InteriorPoint | None) -> None:
+        if method is not None and method.begun:
+            self._note(number, slot, method, method.ended(End.INTERRUPTED), np.zeros(3, np.int64))
+
+    def _share(self) -> float:
+        """The share of derivatives and trials in an iteration, of the least seconds in the first ones of a problem."""
+        slot, seconds = self._slot(), list[tuple[float, float, float]]()
+        slot.take(self.first)
+        method = InteriorPoint(slot.size, replace(self.options, max_iterations=LOOKS + 1))
+
+        def begin_iteration(*, step_length: float, **_: float) -> None:
+            spent = slot.seconds
+            if method.iteration and step_length:  # neither with the start nor without a step
+                seconds.append(spent)
+
+        method.report = begin_iteration
+        run_alone(method.solve(), slot.answer)
+        derivatives, system, trials = np.min(seconds or [(0.0, 1.0, 0.0)], axis=0)
+        return float((derivatives + trials) / (derivatives + system + trials))
+
+    # -- programs -----------------------------------------------------------------------------------------------------------
 
     def _structured(self, options: IPMOptions, count: int) -> tuple[StageProgram, list[Array]]:
         """The program of a problem whose bounds are at the places of many, and what :meth:`_numbers` finds of all with it.
@@ -186,7 +301,7 @@ class _Members(Rows):
         alike, sound = np.zeros(count, bool), np.zeros(count, bool)
         for i in range(count):
             own = p.rebound(self.batch[i], self._guess(i).us)
-            alike[i], sound[i] = p.alike(own), ends.crossed_bounds(own) is None
+            alike[i], sound[i] = p.alike(own), interior_status.crossed_bounds(own) is None
             if not alike[i]:
                 continue
             for rows, values in zip(numbers, (own.lower, own.upper, own.target, own.fixed_at), strict=True):
@@ -205,7 +320,7 @@ class _Members(Rows):
         return start, self._program(start, options)
 
     def _program(self, i: int, options: IPMOptions) -> StageProgram:
-        return ipm.prepared(self.batch[i], self._guess(i), options).program
+        return prepared(self.batch[i], self._guess(i), options).program
 
     def status(self, i: int, options: IPMOptions) -> Status:
         """The status of problem i: that of a single solve."""
@@ -215,22 +330,9 @@ class _Members(Rows):
             return termination.not_started()
         end, at = End(code), Guess(self.xs[i], self.us[i])
         program = self._program(i, options) if end is End.STOPPED else self.program
-        gradient = float(r["gradient"]) / float(r["scale"])
-        errors = termination.Errors(float(r["error"]), gradient, violation=float(r["violation"]))
-        measured = termination.Measured(int(r["iterations"]), errors, options.tolerances)
-        return ends.status_of(end, measured, float(r["cost"]), options, program, at)
+        errors = (float(r[name]) for name in ("cost", "gradient", "violation", "complementarity", "error", "scale"))
+        return interior_status.status_of(Ended(end, int(r["iterations"]), *errors), options, program, at)
 
 
 def _path(i: int) -> Callable[[OCP], Any]:
     return lambda ocp: with_rows(ocp)[i]
-
-
-def _worker(members: _Members, options: IPMOptions, shared: Array) -> InteriorLoop:
-    """What solves members on a thread."""
-    program = members.program
-    system = NewtonSystem(program, kernels(program.n, program.m))
-    points, steps = (Point(program), Point(program)), (system.empty_step(), system.empty_step())
-    loop = InteriorLoop(program, system, points, steps, program.multipliers(), own_rooms=True)
-    loop.prepare(options, shared)
-    loop.data.members, loop.data.total = address(members.rows), len(members.rows)
-    return loop

@@ -1,4 +1,4 @@
-"""Whole solves in C on threads, one problem after the other on each; what such a solve refers to Python is solved there."""
+"""Whole solves on threads; what such a solve leaves to single solves is solved by them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dynamics_backends.compiled.interface.libraries import default_threads
 from dynamics_backends.protocol import Array
 from trajopt.solvers.batch.interrupts import interrupted, running
 from trajopt.solvers.batch.problems.batch import Batch
@@ -38,13 +37,6 @@ def lanes_at_work(threads: int, stages: Sequence[Any]) -> dict[str, float]:
     knots = [len(s.plain.t) for s in stages]
     blocks = [-(-count // s.library.lanes) * s.library.lanes for s, count in zip(stages, knots, strict=True)]
     return {"threads": threads, "expansions": sum(knots) / sum(blocks)}
-
-
-def run_on_threads(
-    run: Callable[[int], None], worker: Callable[[Array], Any], count: int, threads: int | None, told: Told
-) -> Ran:
-    """Run a function of C until ``count`` problems are solved: see :func:`run_groups`."""
-    return run_groups(run, worker, min(threads or default_threads(), count), told)
 
 
 NEXT, ENDED, STOP = range(3)

@@ -9,7 +9,7 @@ that close gaps may raise the cost as much as they must, which no fixed penalty 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from math import log
+from math import exp, inf, log
 
 MARGIN = 1e-5
 """Smallest relative decrease of theta, and of phi relative to theta."""
@@ -21,6 +21,8 @@ CLOSED = 1e-10
 """Gaps below this, relative to those at the start, count as none."""
 NOISE = 1e-12
 """Changes of phi below this share are rounding."""
+SAFETY, SHORTEST = 0.05, 1e-14
+"""gamma_alpha: of the least step length, and the least there is."""
 
 
 MOST_PAIRS = 1 << 16
@@ -39,9 +41,11 @@ class Filter:
 
     def accepts(self, at: tuple[float, float], new: tuple[float, float], expected: float) -> bool:
         """Whether a step from ``at`` to ``new``, pairs (theta, phi), is one; expected: slope of phi times its length."""
+        return not self.matched(new) and self.improves(at, new, expected)
+
+    def improves(self, at: tuple[float, float], new: tuple[float, float], expected: float) -> bool:
+        """Whether ``new`` is better than ``at``, whatever was left before."""
         (theta, phi), (gaps, value) = at, new
-        if self.matched(new):
-            return False
         if self.decides_by_cost(at, expected):
             return value <= phi + ARMIJO * min(expected, 0.0) + NOISE * abs(phi)
         return gaps <= (1.0 - MARGIN) * theta or value <= phi - MARGIN * theta
@@ -69,6 +73,24 @@ class Filter:
         self.pairs.append(at)
 
 
-def most_pairs(iterations: int) -> int:
-    """How many pairs a solve of so many iterations keeps at most."""
-    return min(iterations + 2, MOST_PAIRS)
+class BarrierFilter(Filter):
+    """A filter that no violation is too small for: barrier problems with tiny mu tell differences below that of the violation's
+    tolerance.
+    """
+
+    def decides_by_cost(self, at: tuple[float, float], expected: float) -> bool:
+        """The switching condition, eq. 19."""
+        theta, promise = at[0], -expected
+        if not (theta <= SMALL * self.scale and promise > 0.0):
+            return False
+        return theta == 0.0 or SWITCH_PHI * log(promise) > SWITCH_THETA * log(theta)
+
+    def least_length(self, theta: float, slope: float) -> float:
+        """alpha_min of eq. 23: a step from a violation theta, along which phi has this slope, is not tried any shorter."""
+        if not slope < 0.0:
+            return SAFETY * MARGIN
+        bound = min(MARGIN, MARGIN * (theta / -slope))
+        if theta <= SMALL * self.scale:
+            power = SWITCH_THETA * log(theta) - SWITCH_PHI * log(-slope) if theta > 0.0 else -inf
+            bound = min(bound, exp(min(power, 0.0)))
+        return max(SAFETY * bound, SHORTEST)

@@ -13,22 +13,21 @@ from dynamics_backends.compiled.interface.libraries import find_toolchain
 from experiments.config.build import build_task
 from experiments.config.config import load_config
 from trajopt import Batch, Guess, StatusCode
-from trajopt.solvers.batch import threads
-from trajopt.solvers.batch.abreast import interior_lanes
-from trajopt.solvers.ipm import ipm
+from trajopt.solvers.batch import interior, threads
+from trajopt.solvers.ipm import prepared
 from trajopt.solvers.options import IPMOptions
 
 pytestmark = pytest.mark.needs_compiler
 CONFIGS = Path(to.__file__).parents[1] / "problems" / "configs"
 GOAL = np.array([0.4, 0.3, 0.0, 0.0])
 MANY = 19
-"""More problems than a group has seats."""
+"""More problems than a window has slots."""
 
 
 @pytest.fixture(autouse=True)
 def lanes_for_all(monkeypatch):
-    monkeypatch.setattr(interior_lanes, "WORTH", -1.0)
-    monkeypatch.setattr(interior_lanes, "ROUNDS", 1)
+    monkeypatch.setattr(interior, "WORTH", -1.0)
+    monkeypatch.setattr(interior, "ROUNDS", 1)
 
 
 def steps(scheme="rk4", substeps=1):
@@ -178,10 +177,10 @@ def test_lanes_are_taken_where_they_save_something(monkeypatch):
 
     def pays(horizon, share, count=MANY, **changes):
         rest = Guess(np.zeros((horizon + 1, 4)), np.zeros((horizon, 2)))
-        program = ipm.prepared(swing(horizon), rest, options).program
-        return interior_lanes.Lanes(program, replace(options, **changes), count, 1, lambda: share).pay
+        program = prepared(swing(horizon), rest, options).program
+        return interior.pays(program, replace(options, **changes), count, 1, lambda: share)
 
-    monkeypatch.setattr(interior_lanes, "WORTH", 0.09)
+    monkeypatch.setattr(interior, "WORTH", 0.09)
     assert pays(lanes + 1, 0.9) and not pays(lanes + 1, 0.1) and not pays(2 * lanes, 1.0)
     assert not pays(lanes + 1, 0.9, count=lanes - 1) and not pays(lanes + 1, 0.9, time_limit=1e3)
     values, guess = varied(ocp := swing(), MANY)

@@ -12,10 +12,10 @@ import trajopt as to
 from dynamics_backends.protocol import FunctionMap, Hessians
 from trajopt import OCP, Guess, StatusCode, bounded, control_cost, interpolated_guess, state_bounds, state_cost
 from trajopt.solvers.direct.transcription import Transcription
-from trajopt.solvers.ipm import ends
-from trajopt.solvers.ipm.ipm import solve_program
-from trajopt.solvers.ipm.stage_program import StageProgram
+from trajopt.solvers.interior.stage_program import StageProgram
 from trajopt.solvers.options import IPMOptions
+from trajopt.solvers.window import interior_status
+from trajopt.solvers.window.interior import solve_program
 from trajopt.stage.stages import StageValues
 
 REST = np.r_[0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0]
@@ -205,9 +205,9 @@ def test_warm_starts_cross_between_solvers(other):
 
 def test_a_step_is_that_of_the_dense_system():
     """The step at the first iterate, by the whole unreduced system of eq. 9 of Waechter and Biegler."""
-    from trajopt.solvers.ipm.compiled_ipm import kernels
-    from trajopt.solvers.ipm.newton import NewtonSystem
-    from trajopt.solvers.ipm.stage_program import Point
+    from trajopt.solvers.interior.newton import NewtonSystem
+    from trajopt.solvers.interior.stage_program import Point
+    from trajopt.solvers.window.interior_slot import kernels
 
     dynamics = sampled(textbook.cart_pole(), 1)
     circle = to.residual_constraint("c", lambda x, u, t, p: [x[0] * x[1] + u[0]], dynamics.manifold, 1, -3.0, 9.0, nu=1)
@@ -362,7 +362,7 @@ def test_a_status_waits_for_no_compiler(monkeypatch):
         made.append(Transcription(*given, **more))
         return made[-1]
 
-    monkeypatch.setattr(ends, "Transcription", noted)
+    monkeypatch.setattr(interior_status, "Transcription", noted)
     ocp, guess = swing_up()
     s = solve(ocp, guess, {"max_iterations": 2})
     assert "largest violation" in s.status.message

@@ -13,12 +13,15 @@ from dynamics_backends.registry import make_backend
 from dynamics_backends.systems.bodies.free_body import FreeBody
 from trajopt import OCP, StatusCode, bounded, control_cost, state_bounds, state_cost
 from trajopt.results.records import Journal
-from trajopt.solvers.ipm import compiled_ipm
-from trajopt.solvers.ipm.feasibility import BACK, Restoration
-from trajopt.solvers.ipm.measure import Measures
-from trajopt.solvers.ipm.newton import SLOW, Curvature, NewtonSystem
-from trajopt.solvers.ipm.stage_program import Point, StageProgram
+from trajopt.solvers.interior.feasibility import Restoration
+from trajopt.solvers.interior.measure import Measures
+from trajopt.solvers.interior.newton import NewtonSystem
+from trajopt.solvers.interior.stage_program import Point, StageProgram
+from trajopt.solvers.rules.curvature import SLOW, Curvature
 from trajopt.solvers.rules.filter import Filter
+from trajopt.solvers.rules.verdicts import BACK
+from trajopt.solvers.window import interior_slot
+from trajopt.solvers.window.interior_slot import kernels
 
 
 def with_engine(engine):
@@ -58,7 +61,7 @@ def test_points_keep_what_their_second_derivatives_need():
 def test_reflected_hessians_have_the_sizes_of_the_eigenvalues():
     ocp, rng = with_engine("numpy"), np.random.default_rng(2)
     program = StageProgram(ocp, np.zeros((ocp.horizon, ocp.nu)), "exact")
-    system, p, z = NewtonSystem(program, compiled_ipm.kernels(4, 2)), Point(program), program.multipliers()
+    system, p, z = NewtonSystem(program, kernels(4, 2)), Point(program), program.multipliers()
     program.place(p, rng.standard_normal((14, 4)), rng.standard_normal((13, 2)))
     program.first(p)
     p.v[program.s] = rng.uniform(0.0, 1.0, program.rows)
@@ -132,9 +135,9 @@ def test_states_that_equations_put_on_bounds(scheme, name):
 
 
 def test_without_a_compiler_the_remedy_is_named(monkeypatch):
-    monkeypatch.setattr(compiled_ipm, "has_compiler", lambda: False)
+    monkeypatch.setattr(interior_slot, "has_compiler", lambda: False)
     with pytest.raises(CompilerError, match="use 'dms' or 'sqp'"):
-        compiled_ipm.kernels(97, 1)  # of a size that nobody has asked for
+        kernels(97, 1)  # of a size that nobody has asked for
 
 
 @pytest.mark.needs_compiler
@@ -169,8 +172,8 @@ def test_preparations_that_were_interrupted_are_not_taken_up(monkeypatch):
     """Another structure whose preparation was interrupted: its next solve begins anew, in memory of its own sizes."""
     from trajopt.guesses.guesses import constant_guess
     from trajopt.guesses.warm_start import Kept
-    from trajopt.solvers.ipm import workspace
-    from trajopt.solvers.ipm.ipm import ipm
+    from trajopt.solvers.ipm import ipm
+    from trajopt.solvers.window import interior_workspace as workspace
 
     def interrupt(*_):
         raise KeyboardInterrupt
@@ -200,7 +203,7 @@ def test_bounds_however_far_leave_the_objective_finite(far, horizon):
     p, out = Point(program), np.zeros(5)
     program.place(p, np.zeros((horizon + 1, 2)), np.zeros((horizon, 1)))
     program.values(p)
-    compiled_ipm.kernels(program.n, program.m).values(program.ref, *(a.ctypes.data for a in (p.v, p.d, p.g, out)))
+    kernels(program.n, program.m).values(program.ref, *(a.ctypes.data for a in (p.v, p.d, p.g, out)))
     assert out[3] == pytest.approx(-2 * np.log(program.upper[program.u]).sum(), rel=1e-12)
     assert out[3] == pytest.approx(-2 * horizon * np.log(far), rel=1e-9)
 
@@ -217,13 +220,13 @@ def test_a_small_violation_is_restored_without_a_way_to_the_middle_of_the_bounds
     bounds = {"u_lower": [-1.0], "u_upper": [1.0]}
     ocp = OCP.single_phase(dynamics, np.zeros(2), 40, 0.05, [control_cost(1)], terminal_constraints=[goal], **bounds)
     program = StageProgram(ocp, us, "exact")
-    kernels = compiled_ipm.kernels(2, 1)
-    measures, p = Measures(program, kernels), Point(program)
+    own = kernels(2, 1)
+    measures, p = Measures(program, own), Point(program)
     program.place(p, xs, us)
     program.first(p)
     at = measures.violation(p)
     assert 5e-5 < at.largest < 2e-4
-    restoration = Restoration(program, kernels, NewtonSystem(program, kernels), measures, Journal())
+    restoration = Restoration(program, own, NewtonSystem(program, own), measures, Journal())
     found = restoration.run(p, Point(program), program.multipliers(), at, 1e-7, Filter(1.0), 1.0, 50, lambda: False)
     assert found.verdict == BACK and found.iterations <= 3 and found.at.largest < 0.9 * at.largest
     assert np.abs(found.point.us - us).max() < 0.01

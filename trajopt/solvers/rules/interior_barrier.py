@@ -1,4 +1,4 @@
-"""How the barrier parameter falls.
+"""How the barrier parameter of the interior point falls.
 
 monotone    mu stays until E_mu <= KAPPA_EPS mu, then becomes max(tol / 10, min(KAPPA_MU mu, mu^THETA_MU))  (A. V. Fiacco,
             G. P. McCormick; eq. 7 of Waechter and Biegler)
@@ -10,8 +10,7 @@ adaptive    mu = sigma (mean complementarity) at each iteration, with the sigma 
 from __future__ import annotations
 
 from collections import deque
-
-import numpy as np
+from math import isfinite
 
 from trajopt.solvers.barrier_rules import KAPPA_MU, THETA_MU
 
@@ -35,7 +34,8 @@ class Barrier:
 
     def lowered(self) -> float:
         """The next mu of monotone steps."""
-        return max(self.least, min(KAPPA_MU * self.mu, self.mu**THETA_MU))
+        fast = self.mu**THETA_MU if self.mu < 1.0 else self.mu
+        return max(self.least, min(KAPPA_MU * self.mu, fast))
 
     def watch(self, error: float, mean: float) -> bool:
         """Look at the error of an iterate; whether mu has changed by a change of ways, to that of monotone steps."""
@@ -52,8 +52,8 @@ class Barrier:
         return False
 
     def range_of_sigma(self, mean: float) -> tuple[float, float]:
-        """Between which sigma is looked for, at a mean complementarity."""
-        if not np.isfinite(self._most):
+        """Between which sigma is looked for, at a positive mean complementarity."""
+        if not isfinite(self._most):
             self._most = LARGEST * mean
         low, high = max(SIGMA[0], self.least / mean), min(SIGMA[1], self._most / mean)
         return low, max(high, low)

@@ -1,4 +1,4 @@
-"""The interior point in C does what the loop in Python does: decisions, numbers to rounding, ends, restorations, interruptions."""
+"""The kernels answer the interior point as NumPy does: the same iterations, ends and interruptions, numbers to rounding."""
 
 from dataclasses import replace
 
@@ -9,11 +9,14 @@ from tumble_cases import tumble
 import trajopt as to
 from trajopt import Guess, StatusCode, WarmStart
 from trajopt.results.records import NUMBERS
-from trajopt.solvers.ipm import ipm
-from trajopt.solvers.ipm.compiled_ipm import InteriorLoop
-from trajopt.solvers.ipm.feasibility import Restoration
-from trajopt.solvers.ipm.line_search import BLOCKED, LineSearch
-from trajopt.solvers.ipm.workspace import Workspace
+from trajopt.solvers.interior.feasibility import Restoration
+from trajopt.solvers.methods import interior_point
+from trajopt.solvers.methods.interior_point import BLOCKED, InteriorPoint, Size
+from trajopt.solvers.methods.interior_requests import Take
+from trajopt.solvers.options import IPMOptions
+from trajopt.solvers.rules.interior_measures import Violation
+from trajopt.solvers.window.interior_slot import InteriorSlot
+from trajopt.solvers.window.interior_workspace import Workspace
 
 pytestmark = pytest.mark.needs_compiler
 GOAL = np.array([0.4, 0.3, 0.0, 0.0])
@@ -43,12 +46,12 @@ def guess_of(ocp, size=0.3, seed=3):
 
 
 @pytest.fixture
-def in_python(monkeypatch):
-    """Solves by the loop in Python."""
+def in_numpy(monkeypatch):
+    """Solves that NumPy answers."""
 
     def run(*args, **fields):
         with monkeypatch.context() as patched:
-            patched.setattr(Workspace, "loop", lambda self: None)
+            patched.setattr(Workspace, "slot", lambda self: None)
             return to.solve(*args, solver="ipm", **fields)
 
     return run
@@ -56,10 +59,10 @@ def in_python(monkeypatch):
 
 @pytest.fixture
 def calls(monkeypatch):
-    """How often an iteration was one call."""
-    counted, original = [], InteriorLoop.iterate
-    monkeypatch.setattr(InteriorLoop, "iterate", lambda self: counted.append(0) or original(self))
-    return counted
+    """The requests that kernels have answered."""
+    asked, original = [], InteriorSlot.answer
+    monkeypatch.setattr(InteriorSlot, "answer", lambda self, request: asked.append(request) or original(self, request))
+    return asked
 
 
 def check_same(actual, expected, rel=1e-5):
@@ -89,10 +92,10 @@ def check_same(actual, expected, rel=1e-5):
     {"gradient_tolerance": 1e-11, "constraint_tolerance": 1e-12},
 ], ids=str)  # fmt: skip
 @pytest.mark.parametrize("seed", [3, 4])
-def test_every_iteration_is_the_same(options, seed, in_python, calls):
+def test_every_iteration_is_the_same(options, seed, in_numpy, calls):
     ocp = swing()
     found = to.solve(ocp, guess_of(ocp, seed=seed), options, solver="ipm")
-    expected = in_python(ocp, guess_of(ocp, seed=seed), options)
+    expected = in_numpy(ocp, guess_of(ocp, seed=seed), options)
     assert calls
     check_same(found, expected)
 
@@ -101,7 +104,7 @@ def test_every_iteration_is_the_same(options, seed, in_python, calls):
     "options", [{}, {"barrier_strategy": "monotone"}, {"hessian": "gauss_newton", "max_iterations": 6}], ids=str
 )
 @pytest.mark.parametrize("scheme", ["semi_implicit_euler", "rk4"])
-def test_every_iteration_of_a_free_base_is_the_same(options, scheme, in_python, calls):
+def test_every_iteration_of_a_free_base_is_the_same(options, scheme, in_numpy, calls):
     """States on a Lie group: retractions, and multipliers that are carried from one tangent space to the next."""
     ocp, rng = replace(tumble(scheme), replay_tolerance=np.inf), np.random.default_rng(5)
     away = 0.2 * rng.standard_normal((ocp.manifold.ndx, ocp.horizon + 1))
@@ -109,19 +112,19 @@ def test_every_iteration_of_a_free_base_is_the_same(options, scheme, in_python, 
     guess = Guess(np.ascontiguousarray(xs), 0.3 * rng.standard_normal((ocp.horizon, ocp.nu)))
     found = to.solve(ocp, guess, options, solver="ipm")
     assert calls
-    check_same(found, in_python(ocp, guess, options))
+    check_same(found, in_numpy(ocp, guess, options))
     assert found.status.code is StatusCode.CONVERGED or found.iterations == options["max_iterations"]
     assert np.abs(found.us).max() == pytest.approx(0.5, rel=0.05)  # a limit counts
     again = to.solve(ocp, guess, options, solver="ipm")
     np.testing.assert_array_equal(again.xs, found.xs)
 
 
-def test_warm_starts_and_what_is_kept(in_python, calls):
+def test_warm_starts_and_what_is_kept(in_numpy, calls):
     ocp = swing()
     first = to.solve(ocp, guess_of(ocp), solver="ipm")
     other = replace(ocp, x0=np.array([0.02, -0.01, 0.0, 0.0]))
     warm = WarmStart(Guess(first.xs, first.us), multipliers=first.multipliers, barrier=1e-6)
-    expected = in_python(other, warm_start=warm)
+    expected = in_numpy(other, warm_start=warm)
     before = len(calls)
     found = to.solve(other, warm_start=warm, solver="ipm")
     assert len(calls) > before and found.iterations < first.iterations
@@ -134,7 +137,7 @@ def test_warm_starts_and_what_is_kept(in_python, calls):
     ("most", "last", "code"),
     [(30, "out", StatusCode.MAX_ITERATIONS), (200, "least violation", StatusCode.LOCALLY_INFEASIBLE)],
 )
-def test_steps_for_feasibility_alone_come_between(most, last, code, in_python, monkeypatch):
+def test_steps_for_feasibility_alone_come_between(most, last, code, in_numpy, monkeypatch):
     """To a goal that is out of reach at that speed; they lead back once before the verdict."""
     ran, original = [], Restoration.run
     monkeypatch.setattr(Restoration, "run", lambda self, *a, **k: ran.append(original(self, *a, **k)) or ran[-1])
@@ -142,13 +145,13 @@ def test_steps_for_feasibility_alone_come_between(most, last, code, in_python, m
     found = by_ipm(ocp, guess_of(ocp, 1.0), {"max_iterations": most})
     ways = [restored.verdict for restored in ran]
     ran.clear()
-    expected = in_python(ocp, guess_of(ocp, 1.0), {"max_iterations": most})
+    expected = in_numpy(ocp, guess_of(ocp, 1.0), {"max_iterations": most})
     assert ways == [restored.verdict for restored in ran] == ["back", last]
     assert found.status.code is expected.status.code is code
     assert found.iterations == expected.iterations and found.cost == pytest.approx(expected.cost, rel=1e-6)
 
 
-def test_steps_that_creep_give_way_to_steps_for_feasibility_alone(in_python, monkeypatch):
+def test_steps_that_creep_give_way_to_steps_for_feasibility_alone(in_numpy, monkeypatch):
     """A joint within a narrow range until the last time step, which is to take it far out."""
     ran, original = [], Restoration.run
     monkeypatch.setattr(Restoration, "run", lambda self, *a, **k: ran.append(k) or original(self, *a, **k))
@@ -158,7 +161,7 @@ def test_steps_that_creep_give_way_to_steps_for_feasibility_alone(in_python, mon
     ocp = replace(ocp, phases=(phase,), u_lower=None, u_upper=None)
     found = to.solve(ocp, options={"max_iterations": 60}, solver="ipm")
     assert ran == [{"wholly": True}]
-    expected = in_python(ocp, options={"max_iterations": 60})
+    expected = in_numpy(ocp, options={"max_iterations": 60})
     assert ran == 2 * [{"wholly": True}] and found.iterations == expected.iterations
     for a, e in zip(found.history, expected.history, strict=True):
         assert (a.cost, a.step_length) == pytest.approx((e.cost, e.step_length), rel=1e-4), a.iteration
@@ -169,48 +172,64 @@ def narrow(ocp):
     return to.state_bounds(ocp.manifold, np.r_[-0.1, -far], np.r_[0.1, far], name="narrow")
 
 
-def test_a_filter_that_shortens_step_after_step_is_emptied(in_python, monkeypatch):
+def test_a_filter_that_shortens_step_after_step_is_emptied(in_numpy, monkeypatch):
     seed, most = 118, 40
-    monkeypatch.setattr(ipm, "PARTLY", most)
-    loops, searches, iterate, look_back = [], [], InteriorLoop.iterate, LineSearch._look_back
-    monkeypatch.setattr(InteriorLoop, "iterate", lambda self: loops.append(self) or iterate(self))
-    monkeypatch.setattr(LineSearch, "_look_back", lambda self: searches.append(self) or look_back(self))
+    monkeypatch.setattr(interior_point, "PARTLY", most)
+    methods, look_back = [], InteriorPoint._look_back
+    monkeypatch.setattr(InteriorPoint, "_look_back", lambda self: methods.append(self) or look_back(self))
     ocp = swing(np.array([3.0, 0.3, 0.0, 0.0]))
     found = by_ipm(ocp, guess_of(ocp, 2.0, seed), {"max_iterations": most})
-    expected = in_python(ocp, guess_of(ocp, 2.0, seed), {"max_iterations": most})
-    assert loops[-1].state.emptied == searches[-1]._emptied == 1
+    expected = in_numpy(ocp, guess_of(ocp, 2.0, seed), {"max_iterations": most})
+    assert methods[0].emptied == methods[-1].emptied == 1 and methods[0] is not methods[-1]
     for a, e in zip(found.history, expected.history, strict=True):
         assert (a.cost, a.step_length) == pytest.approx((e.cost, e.step_length), rel=1e-4), a.iteration
 
 
 def test_only_steps_in_a_row_that_the_filter_shortens_empty_it():
-    search = LineSearch.__new__(LineSearch)
-    search._scale, search._matched, search._blocked, search._emptied = 1.0, False, 0, 0
-    search.restart(1.0)
-    search.remember(1e-3, 2.0)
+    method = InteriorPoint(Size(1, 1, False), IPMOptions())
+    method.filter.add((1e-3, 2.0))
     for matched in [True] * (BLOCKED - 1) + [False] + [True] * (BLOCKED - 1):
-        search._matched = matched
-        search._look_back()
-        assert search.filter.pairs and not search._matched
-    search._matched = True
-    search._look_back()
-    assert not search.filter.pairs and search._emptied == 1
+        method.matched = matched
+        method._look_back()
+        assert method.filter.pairs and not method.matched
+    method.matched = True
+    method._look_back()
+    assert not method.filter.pairs and method.emptied == 1
+
+
+@pytest.mark.parametrize("number", [0.0, 5e-324, 1e-300, 1.0, 1e300, np.inf, np.nan])
+@pytest.mark.parametrize("slope", [0.0, -5e-324, -1e-200, -1.0, -1e300, -np.inf, np.nan])
+def test_numbers_however_large_or_small_end_no_solve(number, slope):
+    """Decisions are made where C would go on with infinity."""
+    method = InteriorPoint(Size(1, 1, False), IPMOptions())
+    for problem in (method.filter, replace(method.filter, scale=1e300)):
+        assert problem.least_length(number, slope) > 0.0
+        assert problem.accepts((number, 1.0), (number, 1.0), slope) in (True, False)
+    for mu in (number, 1e300):
+        method.barrier.mu = mu
+        assert not method.barrier.lowered() > max(mu, method.barrier.least)
+    if number > 0.0:
+        low, high = method.barrier.range_of_sigma(number)
+        assert not high < low
+    method.at = Violation(*5 * [number])
+    method._measure([number] * 5 + [3.0, 2.0] + [number] * 3)  # counts are numbers
+    method._finished()
 
 
 def by_ipm(*args, **fields):
     return to.solve(*args, solver="ipm", **fields)
 
 
-def test_a_start_that_is_no_number_is_refused(in_python):
+def test_a_start_that_is_no_number_is_refused(in_numpy):
     ocp = swing()
     guess = guess_of(ocp)
     guess.xs[3] = 1e200
-    found, expected = (run(ocp, guess, check=False) for run in (by_ipm, in_python))
+    found, expected = (run(ocp, guess, check=False) for run in (by_ipm, in_numpy))
     assert str(found.status) == str(expected.status) and found.status.code is StatusCode.NON_FINITE
     assert len(found.history) == 1
 
 
-def test_ctrl_c_leaves_the_iterate_that_was_told_of(in_python):
+def test_ctrl_c_leaves_the_iterate_that_was_told_of(in_numpy):
     ocp, seen = swing(), {}
 
     def stop(record):
@@ -220,24 +239,24 @@ def test_ctrl_c_leaves_the_iterate_that_was_told_of(in_python):
 
     found = by_ipm(ocp, guess_of(ocp), None, stop)
     np.testing.assert_array_equal(found.xs, seen[5][0])
-    check_same(found, in_python(ocp, guess_of(ocp), None, stop))
+    check_same(found, in_numpy(ocp, guess_of(ocp), None, stop))
     assert found.status.code is StatusCode.INTERRUPTED
 
 
 def test_ctrl_c_during_a_call_leaves_the_iterate_that_it_led_to(monkeypatch):
     """It is raised when the call is over: the memory of the iterate before holds the next step by then."""
-    calls, original = [], InteriorLoop.iterate
+    calls, original = [], InteriorSlot.answer
 
-    def interrupted(loop):
-        end = original(loop)
-        calls.append(end)
-        if len(calls) == 5:
+    def interrupted(slot, request):
+        found = original(slot, request)
+        calls.extend([request] * isinstance(request, Take))
+        if len(calls) == 4:
             raise KeyboardInterrupt
-        return end
+        return found
 
     ocp, seen = swing(), []
     by_ipm(ocp, guess_of(ocp), None, lambda record: seen.append((record.cost, *record.iterate())))
-    monkeypatch.setattr(InteriorLoop, "iterate", interrupted)
+    monkeypatch.setattr(InteriorSlot, "answer", interrupted)
     found = by_ipm(ocp, guess_of(ocp))
     assert found.status.code is StatusCode.INTERRUPTED and found.iterations == len(found.history) == 4
     cost, xs, _ = seen[4]

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from dynamics_backends.protocol import Array, MissingCapability
 from trajopt.problem.ocp import OCP
-from trajopt.solvers.ipm.compiled_ipm import InteriorLoop, kernels, serves
-from trajopt.solvers.ipm.measure import Measures
-from trajopt.solvers.ipm.newton import NewtonSystem
-from trajopt.solvers.ipm.stage_program import Point, StageProgram
+from trajopt.solvers.interior.measure import Measures
+from trajopt.solvers.interior.newton import NewtonSystem
+from trajopt.solvers.interior.stage_program import Point, StageProgram
+from trajopt.solvers.window.interior_slot import InteriorSlot, kernels, serves
 from trajopt.stage.kept import Kept
 from trajopt.stage.numerics import Numerics, numerics_for
 from trajopt.step.contraction import missing_curvature
@@ -20,15 +20,18 @@ _NAME = "ipm"
 
 
 class Workspace:
-    """The workspace of a program. points: two, an iterate and one that is tried. z: multipliers; steps: two."""
+    """The workspace of a program. points: two, an iterate and one that is tried. z: multipliers; steps: two. at: the point
+    where the last solve has ended.
+    """
 
     def __init__(self, program: StageProgram) -> None:
         self.program, self.kernels = program, kernels(program.n, program.m)
         self.system, self.measures = NewtonSystem(program, self.kernels), Measures(program, self.kernels)
         self.points, self.z = (Point(program), Point(program)), program.multipliers()
+        self.at = self.points[0]
         self.steps = self.system.empty_step(), self.system.empty_step()
         self._feedback: Numerics | None = None
-        self._loop: InteriorLoop | None = None
+        self._slot: InteriorSlot | None = None
 
     def begin(self) -> None:
         """Forget the last solve."""
@@ -37,11 +40,11 @@ class Workspace:
         for array in (self.z.lam, self.z.y, self.z.zl, self.z.zu, self.z.f):
             array[:] = 0.0
 
-    def loop(self) -> InteriorLoop | None:
-        """What iterates in C; None where Python does."""
-        if self._loop is None and serves(self.program, alone=True):
-            self._loop = InteriorLoop(self.program, self.system, self.points, self.steps, self.z)
-        return self._loop
+    def slot(self) -> InteriorSlot | None:
+        """Where kernels answer; None where NumPy does."""
+        if self._slot is None and serves(self.program, alone=True):
+            self._slot = InteriorSlot(self.program, self.system, self.points, self.steps, self.z)
+        return self._slot
 
     def feedback(self) -> Numerics:
         """Expansions and sweeps for gains about a trajectory of the problem."""

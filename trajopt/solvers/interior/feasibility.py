@@ -3,7 +3,7 @@
     minimize    1/2 |c(v)|^2  within bounds,    c = (F (-) x_next, g - s, e)
 
 by Levenberg-Marquardt steps within a barrier whose parameter goes to zero. With w = c + J dv their system is that of
-:mod:`trajopt.solvers.ipm.newton` for H = damping, with -w in the place of zero in the rows: the dynamics and all equations are
+:mod:`trajopt.solvers.interior.newton` for H = damping, with -w in the place of zero in the rows: the dynamics and all equations are
 soft. A point where |J'c + zu - zl| is small against |c| is one of least violation: the constraints contradict each other there.
 """
 
@@ -19,12 +19,14 @@ from dynamics_backends.compiled.interface.libraries import address
 from dynamics_backends.protocol import Array
 from trajopt.results.records import Journal
 from trajopt.solvers.barrier_rules import KAPPA_SIGMA
-from trajopt.solvers.ipm.library import Kernels, Multipliers
-from trajopt.solvers.ipm.measure import Measures, Violation
-from trajopt.solvers.ipm.newton import NewtonSystem, Step
-from trajopt.solvers.ipm.stage_program import Point, StageProgram
+from trajopt.solvers.interior.library import Kernels, Multipliers
+from trajopt.solvers.interior.measure import Measures
+from trajopt.solvers.interior.newton import NewtonSystem, Step
+from trajopt.solvers.interior.stage_program import Point, StageProgram
 from trajopt.solvers.nlp.nlp_diagnosis import STATIONARY_VIOLATION
 from trajopt.solvers.rules.filter import Filter
+from trajopt.solvers.rules.interior_measures import Violation
+from trajopt.solvers.rules.verdicts import BACK, HOPELESS, LEAST_VIOLATION, OUT, STUCK
 
 ENOUGH, NEARLY_ALL = 0.9, 1e-3
 """How much of the violation may be left: kappa_resto, at points that the filter takes, and where it is to be removed wholly."""
@@ -41,12 +43,9 @@ AWAY, WEIGHT = 1e-2, 0.1
 """The barrier parameter at the start, as a share of |c|_infinity; and the share of |c|^2 that all bounds together may weigh.
 A heavier barrier would lead to the middle of the bounds, and not to feasible points."""
 
-BACK, LEAST_VIOLATION, HOPELESS, STUCK, OUT = "back", "least violation", "hopeless", "stuck", "out"
-"""How it ends: at a point that is enough, one of least violation, or where that hardly falls; without steps, iterations or time."""
-
 
 class Restored(NamedTuple):
-    """Where it ended, and how; ``point`` has first derivatives, ``other`` is the other memory."""
+    """Where it ended, and how (:mod:`trajopt.solvers.rules.verdicts`); ``point`` has first derivatives, ``other`` is the rest."""
 
     point: Point
     other: Point

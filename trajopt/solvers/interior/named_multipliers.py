@@ -7,8 +7,8 @@ from collections.abc import Mapping
 import numpy as np
 
 from dynamics_backends.protocol import Array
-from trajopt.solvers.ipm.library import ABSENT, INEQUALITY, Multipliers
-from trajopt.solvers.ipm.stage_program import Point, StageProgram
+from trajopt.solvers.interior.library import ABSENT, INEQUALITY, Multipliers
+from trajopt.solvers.interior.stage_program import Point, StageProgram
 
 
 def by_name(program: StageProgram, z: Multipliers, scale: float) -> dict[str, Array]:

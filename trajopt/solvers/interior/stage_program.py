@@ -22,7 +22,7 @@ from trajopt.lq.equality_lq import allotted
 from trajopt.problem.constraints import Constraint, chosen_coordinates
 from trajopt.problem.ocp import OCP
 from trajopt.solvers.direct.program_parts import with_rows
-from trajopt.solvers.ipm.library import ABSENT, EQUALITY, INEQUALITY, LONG, Multipliers, PointData, StructureData
+from trajopt.solvers.interior.library import ABSENT, EQUALITY, INEQUALITY, LONG, Multipliers, PointData, StructureData
 from trajopt.stage.compiled.bare_stages import BareStages
 from trajopt.stage.compiled.soon_stages import SoonStages
 from trajopt.stage.compiled.standing import standing

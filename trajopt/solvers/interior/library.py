@@ -37,7 +37,7 @@ _CONSTANTS = {
 }
 _KERNELS = (
     *equality_lq.KERNELS,
-    *(("trajopt.solvers.ipm", name) for name in ("interior_point.h", "reflection.h", "centering.h", "newton.h")),
+    *(("trajopt.solvers.interior", name) for name in ("interior_point.h", "reflection.h", "centering.h", "newton.h")),
 )
 
 
@@ -56,7 +56,6 @@ class SystemData(ctypes.Structure):
         ("settings", SettingsData),
         *((name, ctypes.c_double) for name in ("shift", "last_shift", "alpha", "alpha_z", "slope", "mu_of_step")),
         ("reflected", ctypes.c_long),
-        ("abreast", ctypes.c_void_p),
     ]
 
 

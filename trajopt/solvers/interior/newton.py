@@ -13,13 +13,12 @@ Where the reduced Quu of a knot is not positive definite, the negative eigenvalu
 their sign: their directions keep the size of their curvature, and the knots before stay as they are.  (A shift of all of H,
 algorithm IC there, shortens the steps of all knots for the sake of one.)  But a direction that the equations leave, of little
 curvature, gets that of whole blocks: near a saddle steps become short, though they are taken nearly in full.  Where that goes on,
-as :class:`Curvature` sees it, the shift takes over, and it is the last resort.
+as :class:`trajopt.solvers.rules.curvature.Curvature` sees it, the shift takes over, and it is the last resort.
 """
 
 from __future__ import annotations
 
 import ctypes
-from collections import deque
 from typing import NamedTuple
 
 import numpy as np
@@ -27,7 +26,7 @@ import numpy as np
 from dynamics_backends.compiled.interface.libraries import address
 from dynamics_backends.protocol import Array
 from trajopt.lq.equality_lq import EqualityLQ, allotted
-from trajopt.solvers.ipm.library import (
+from trajopt.solvers.interior.library import (
     ESTIMATE,
     FEASIBILITY,
     NEWTON,
@@ -38,8 +37,7 @@ from trajopt.solvers.ipm.library import (
     StepData,
     SystemData,
 )
-from trajopt.solvers.ipm.measure import Optimality
-from trajopt.solvers.ipm.stage_program import Point, StageProgram
+from trajopt.solvers.interior.stage_program import Point, StageProgram
 
 
 class Step(NamedTuple):
@@ -58,26 +56,8 @@ class Step(NamedTuple):
 
 ROOM = 10
 """Numbers of memory for each of v."""
-SLOW, LITTLE, SHORT = 4, 0.5, 0.1
-"""So many steps of a convexified system, one after the other and none shorter than SHORT, are slow where they leave more than this
-share of the error."""
 LARGEST_ESTIMATE = 1e3
 """Estimates of multipliers beyond this one are zero instead (constr_mult_init_max)."""
-
-
-class Curvature:
-    """Whether steps by reflected Hessians lead on slowly (``slow``)."""
-
-    def __init__(self) -> None:
-        self.slow, self._errors = False, deque[float](maxlen=SLOW)
-
-    def watch(self, error: float, alpha: float, changed: bool) -> None:
-        """Look at a step of the length alpha from an iterate with this error; changed: whether its Hessian was convexified."""
-        if not changed or alpha < SHORT:
-            self._errors.clear()
-        else:
-            self._errors.append(error)
-        self.slow = len(self._errors) == SLOW and error > LITTLE * self._errors[0]
 
 
 class NewtonSystem:
@@ -94,13 +74,11 @@ class NewtonSystem:
         self.data = SystemData(p.ref, ctypes.addressof(self._condensed), *lq.parts, *at[4:])
         self.settings = self.data.settings
         self._ref, self._rows = ctypes.addressof(self.data), at[4]
-        self.curvature = Curvature()
         self.equations = p.N * p.n + p.rows + len(p.fixed)
 
     def restart(self) -> None:
         """Forget earlier factorizations."""
         self.data.last_shift, self.data.shift, self.data.reflected = 0.0, 0.0, 0
-        self.curvature = Curvature()
 
     # -- systems --------------------------------------------------------------------------------------------------------
     def condense(
@@ -112,9 +90,9 @@ class NewtonSystem:
         o.weight = float(mode != ESTIMATE)
         self.kernels.build(self._ref, p.ref, z.ref)
 
-    def factor(self) -> bool:
-        """Factor it, made positive definite where it is not; False where nothing does that."""
-        return bool(self.kernels.factor(self._ref, not self.curvature.slow))
+    def factor(self, *, reflect: bool = True) -> bool:
+        """Factor it, made positive definite where it is not, by reflections or by a shift alone; False where nothing does that."""
+        return bool(self.kernels.factor(self._ref, reflect))
 
     @property
     def shift(self) -> float:
@@ -140,18 +118,17 @@ class NewtonSystem:
         self,
         p: Point,
         z: Multipliers,
-        now: Optimality,
-        squares: float,
-        limits: tuple[float, float],
-        tau: float,
+        aim: tuple[float, float, float, float, float, float],
         other: Step,
         to: Step,
     ) -> tuple[Step, float]:
-        """The step for the mu = sigma mean that the quality function chooses, sigma within limits, and that mu; the system is
-        that of mu = 0. squares: of the violation. Its array is that of ``to``; other: memory.
+        """The step for the mu = sigma mean that the quality function chooses, and that mu; the system is that of mu = 0.
+
+        aim: mean, dual, primal, low, high and share of :class:`trajopt.solvers.methods.interior_requests.Center`. Its array is
+        that of ``to``; other: memory.
         """
-        aim = AimData(now.mean, now.squares / self.program.numbers, squares / self.equations, *limits, tau)
-        self.kernels.centered(self._ref, p.ref, z.ref, ctypes.addressof(aim), other.ref, to.ref)
+        aimed = AimData(*aim)
+        self.kernels.centered(self._ref, p.ref, z.ref, ctypes.addressof(aimed), other.ref, to.ref)
         return self._stepped(to), float(self.data.mu_of_step)
 
     def _stepped(self, to: Step) -> Step:

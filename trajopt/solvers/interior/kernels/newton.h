@@ -3,8 +3,7 @@
 
 /* What the system is made of: the problem's structure, the condensed LQ problem, its factors and solution; residuals of rows and of fixed
    numbers of the state; room for ten times as many numbers as v; settings.  shift, last_shift: of H, now and the last that was not zero; reflected: knots whose Hessians changed
-   the sign of eigenvalues.  alpha, alpha_z, slope: of the last step; mu_of_step: its barrier parameter.  abreast: NULL, or who reflects the Hessians
-   of the knots first .. end. */
+   the sign of eigenvalues.  alpha, alpha_z, slope: of the last step; mu_of_step: its barrier parameter. */
 typedef struct {
     const ipm_structure *structure;
     ipm_condensed *condensed;
@@ -16,7 +15,6 @@ typedef struct {
     ipm_settings settings;
     double shift, last_shift, alpha, alpha_z, slope, mu_of_step;
     long reflected;
-    void (*abreast)(const ipm_condensed *c, long N, long first, long end);
 } ipm_system;
 
 /* Build the system at a point by its settings. */
@@ -121,20 +119,9 @@ static long factored(ipm_system *o, double shift, double soft)
 /* Factor it, soft dynamics with the damping; the knot that is not positive definite, or -1. */
 EXPORT long ipm_factor_damped(ipm_system *o, double damping, double soft) { return factored(o, damping, soft); }
 
-/* Factor it, made positive definite where it is not: by reflections, where these are asked for, from the knot that fails to the end or to
-   the last such one, else, and in the last resort, by a shift of all.  0: nothing does that. */
-EXPORT int ipm_factor(ipm_system *o, int reflections)
+/* Factor it with the least shift that makes it positive definite; 0: none does. */
+static int factor_shifted(ipm_system *o)
 {
-    o->shift = 0.0, o->reflected = 0;
-    long top = -1, end = o->structure->N + 1, failed = factored(o, 0.0, 0.0);
-    while (reflections && failed >= 0 && failed < end) {
-        if (o->abreast) o->abreast(o->condensed, o->structure->N, failed, end);
-        else reflect_knots(o->condensed, o->structure->N, failed, end, &side_by_side, &top);
-        o->reflected += end - failed;
-        const long behind = end - 1;
-        end = failed, failed = factor_from(o->matrices, o->factors, behind);
-    }
-    if (failed < 0) return 1;
     const int first = o->last_shift == 0.0;
     o->shift = first ? FIRST_SHIFT : LOWER * o->last_shift > LEAST_SHIFT ? LOWER * o->last_shift : LEAST_SHIFT;
     while (factored(o, o->shift, 0.0) >= 0) {
@@ -143,6 +130,21 @@ EXPORT int ipm_factor(ipm_system *o, int reflections)
     }
     o->last_shift = o->shift;
     return 1;
+}
+
+/* Factor it, made positive definite where it is not: by reflections, where these are asked for, from the knot that fails to the end or to
+   the last such one, else, and in the last resort, by a shift of all.  0: nothing does that. */
+EXPORT int ipm_factor(ipm_system *o, int reflections)
+{
+    o->shift = 0.0, o->reflected = 0;
+    long top = -1, end = o->structure->N + 1, failed = factored(o, 0.0, 0.0);
+    while (reflections && failed >= 0 && failed < end) {
+        reflect_knots(o->condensed, o->structure->N, failed, end, &side_by_side, &top);
+        o->reflected += end - failed;
+        const long behind = end - 1;
+        end = failed, failed = factor_from(o->matrices, o->factors, behind);
+    }
+    return failed < 0 || factor_shifted(o);
 }
 
 /* Steps of zl and zu for that of v, and how far they may go; returns phi's part of the slope.  share: how much of a distance may go. */

@@ -1,47 +1,30 @@
-"""How a solve by the interior-point method ends, in numbers, and the status of each end; the C of kernels/interior_loop.h has the
-same ends.
+"""The status of a solve by the interior point, and what is to blame where it fails.
 
 Names of constraints are those of :mod:`trajopt.solvers.direct.transcription`; it is made when something is to be named.
 """
 
 from __future__ import annotations
 
-from enum import IntEnum
+from math import isfinite
 
 from trajopt.guesses.guesses import Guess, constant_guess
 from trajopt.results.status import Status
 from trajopt.solvers import termination
 from trajopt.solvers.direct.transcription import Transcription
-from trajopt.solvers.ipm.feasibility import LEAST_VIOLATION, OUT, Restored
-from trajopt.solvers.ipm.stage_program import Point, StageProgram
+from trajopt.solvers.interior.stage_program import Point, StageProgram
+from trajopt.solvers.methods.interior_point import End, Ended
 from trajopt.solvers.nlp import nlp_diagnosis
 from trajopt.solvers.options import IPMOptions
 from trajopt.solvers.termination import Errors, Measured
 
-ACCEPTABLE = 1e-6
-"""An end without a step is one at the limit of double precision below this error (acceptable_tol)."""
-BOTTOM = -1e20
 
-
-class End(IntEnum):
-    """How a solve ends. NO_STEP: the search found none; CREEPS: for long only short ones. Steps for feasibility alone, which
-    stand in Python, follow these two.
-    """
-
-    CONVERGED = 0
-    STOPPED = 1
-    PRECISION = 2
-    INTERRUPTED = 3
-    UNBOUNDED = 4
-    NOT_FINITE = 5
-    NO_STEP = 6
-    CREEPS = 7
-
-
-def status_of(
-    end: End, at: Measured, objective: float, o: IPMOptions, program: StageProgram, p: Point | Guess
-) -> Status:
-    """The status of an end other than NO_STEP and CREEPS at a point."""
+def status_of(ended: Ended, o: IPMOptions, program: StageProgram, p: Point | Guess) -> Status:
+    """The status of an end at a point."""
+    end, n = ended.end, ended.iterations
+    known = isfinite(ended.error)  # not behind steps for feasibility alone
+    gradient = ended.gradient / ended.scale if known else None
+    errors = Errors(ended.error if known else None, gradient, violation=ended.violation)
+    at = Measured(n, errors, o.tolerances)
     if end is End.CONVERGED:
         return termination.converged(at)
     if end is End.STOPPED:
@@ -49,9 +32,13 @@ def status_of(
     if end is End.PRECISION:
         return termination.precision_limit(at)
     if end is End.INTERRUPTED:
-        return termination.interrupted(at.iterations)
+        return termination.interrupted(n)
     if end is End.UNBOUNDED:
-        return termination.unbounded(at.iterations, objective)
+        return termination.unbounded(n, ended.objective)
+    if end is End.LOCALLY_INFEASIBLE:
+        return locally_infeasible(program, p, n)
+    if end is End.NO_STEP:
+        return termination.line_search_failed(termination.NO_RESTORATION, at._replace(worst=_worst(program, p)))
     return non_finite(program, Guess(p.xs, p.us))
 
 
@@ -64,24 +51,11 @@ def crossed_bounds(program: StageProgram) -> Status | None:
     return None if found is None else termination.infeasible(found)
 
 
-def locally_infeasible(program: StageProgram, p: Point, iterations: int) -> Status:
+def locally_infeasible(program: StageProgram, p: Point | Guess, iterations: int) -> Status:
     """The status where the violation cannot be reduced near a point."""
     nlp = _named(program, Guess(p.xs, p.us))
     simulated = nlp_diagnosis.worst_in_rollout(nlp, nlp.simulated(nlp.variables(p.xs, p.us)))
     return termination.locally_infeasible(iterations, simulated or _worst(program, p), in_rollout=simulated is not None)
-
-
-def restoration_failed(
-    found: Restored, program: StageProgram, iterations: int, o: IPMOptions, *, hopeless: bool = False
-) -> Status:
-    """Steps for feasibility alone did not lead back; hopeless: whether earlier ones have hardly reduced the violation."""
-    if found.verdict == LEAST_VIOLATION or (found.verdict == OUT and hopeless):
-        return locally_infeasible(program, found.point, iterations)
-    at = Measured(iterations, Errors(violation=found.at.largest), o.tolerances)
-    if found.verdict == OUT:
-        return _stopped(at, o, program, found.point)
-    at = at._replace(worst=_worst(program, found.point))
-    return termination.line_search_failed(termination.NO_RESTORATION, at)
 
 
 def non_finite(program: StageProgram, guess: Guess) -> Status:

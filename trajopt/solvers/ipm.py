@@ -1,0 +1,51 @@
+"""The interior point on the stages of an optimal control problem (:mod:`trajopt.solvers.methods.interior_point`), and the feedback
+about what it finds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from dynamics_backends.protocol import Array
+from trajopt.guesses.guesses import Guess
+from trajopt.problem.ocp import OCP
+from trajopt.results.records import Callback
+from trajopt.results.solution import Solution
+from trajopt.solvers.feedback import tracking_gains
+from trajopt.solvers.options import IPMOptions
+from trajopt.solvers.window.interior import solve_interior
+from trajopt.solvers.window.interior_workspace import Workspace, workspace
+from trajopt.stage.kept import Kept, borrowed
+
+
+def ipm(
+    ocp: OCP,
+    guess: Guess,
+    options: IPMOptions | None = None,
+    callback: Callback | None = None,
+    multipliers: Mapping[str, Array] | None = None,
+    kept: Kept | None = None,
+) -> Solution:
+    """Solve a valid problem from a guess, whose states need not satisfy the dynamics.
+
+    multipliers: of an earlier solution of the same structure; with a small ``barrier`` they make a warm start. kept: what earlier
+    solves of this structure have left, default what the thread has kept. Raises CompilerError without a C compiler,
+    MissingCapability for hessian = "exact" where a time step has no second derivatives.
+    """
+    options = options or IPMOptions()
+    with (
+        borrowed(ocp, kept) as own,
+        np.errstate(all="ignore"),
+    ):  # non-finite numbers are found and reported, not warned about
+        room = prepared(ocp, guess, options, own)
+        found = solve_interior(room, guess, options, callback, multipliers)
+        final = room.program.final_equalities(room.at)
+        return replace(found, K=tracking_gains(ocp, found.xs, found.us, final, room.feedback()))
+
+
+def prepared(ocp: OCP, guess: Guess, options: IPMOptions, kept: Kept | None = None) -> Workspace:
+    """All that a solve needs before its first iteration."""
+    return workspace(kept, ocp, np.asarray(guess.us, dtype=float), options.hessian)

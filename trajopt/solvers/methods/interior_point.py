@@ -1,0 +1,387 @@
+"""A primal-dual interior-point method on the stages of an optimal control problem, by multiple shooting.
+
+    minimize    f(x, u) - mu sum log (v - l) - mu sum log (u - v)    subject to   F_k(x_k, u_k) (-) x_(k+1) = 0,  g - s = 0,  e = 0
+
+for mu that goes to zero: the primal-dual Newton system, solved along the horizon (:mod:`trajopt.solvers.interior.newton`); a line
+search on a filter of the violation theta and the barrier's objective phi with second-order corrections; where it finds no step,
+steps for feasibility alone (:mod:`trajopt.solvers.interior.feasibility`).  States on a Lie group are moved by their retraction and
+every linear system is about the iterate: no charts, no second derivatives of them.
+
+A step that gains a little violation may raise the objective far above that of iterates in the filter, whose pairs then refuse
+all but short steps on the way back.  Where they, and not the iterate itself, shorten BLOCKED steps in a row, the filter is
+emptied, EMPTIED times at most (as IPOPT does: filter_reset_trigger, max_filter_resets).
+
+A. Waechter, L. T. Biegler, On the implementation of an interior-point filter line-search algorithm for large-scale nonlinear
+programming, Math. Program. 106, 2006, to whose sections and equations numbers refer; the structure is used as by C. V. Rao,
+S. J. Wright, J. B. Rawlings, J. Optim. Theory Appl. 99, 1998, and in FATROP (L. Vanroye et al., IROS 2023).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Generator, Sequence
+from enum import IntEnum
+from math import inf, isfinite, nan
+from typing import Any, NamedTuple
+
+from trajopt.solvers.barrier_rules import KAPPA_EPS, NEAR, NEAR_PUSH, PUSH, TAU
+from trajopt.solvers.methods.interior_requests import (
+    Center,
+    Correct,
+    Corrected,
+    Direction,
+    Measure,
+    Multipliers,
+    Newton,
+    Request,
+    Restore,
+    Restored,
+    Return,
+    Start,
+    Take,
+    Trial,
+    Try,
+    Way,
+)
+from trajopt.solvers.options import IPMOptions
+from trajopt.solvers.rules.curvature import Curvature
+from trajopt.solvers.rules.filter import LARGE, MARGIN, BarrierFilter
+from trajopt.solvers.rules.interior_barrier import Barrier
+from trajopt.solvers.rules.interior_measures import Optimality, Violation, optimality
+from trajopt.solvers.rules.verdicts import BACK, HOPELESS, LEAST_VIOLATION, OUT, STUCK
+
+STEEPEST = 100.0
+"""Objectives with a steeper gradient at the start are scaled down to it (nlp_scaling_max_gradient)."""
+CORRECTIONS, WORTH = 4, 0.99
+"""p_max and kappa_soc: corrections of a step, and how much the violation has to fall with each."""
+BLOCKED, EMPTIED = 5, 5
+"""After so many steps in a row that pairs of the filter shortened it is emptied, and how often."""
+CREEPING, CREPT = 20, 1e-2
+"""So many steps in a row, from iterates that violate a constraint, none of this length: feasible points are sought alone then."""
+PARTLY = 1
+"""So many restorations may end at points that the filter takes; later ones go on to feasible points, or one of least violation."""
+ACCEPTABLE = 1e-6
+"""An end without a step is one at the limit of double precision below this error (acceptable_tol)."""
+BOTTOM = -1e20
+"""A feasible point with a lower objective tells that there is no least one."""
+
+
+class End(IntEnum):
+    """How a solve ends. PRECISION: double precision allows no more. LOCALLY_INFEASIBLE: the violation cannot be reduced; NO_STEP:
+    no step is acceptable, nor any for feasibility alone; REFERRED: whoever answers has no such steps.
+    """
+
+    CONVERGED = 0
+    STOPPED = 1
+    PRECISION = 2
+    INTERRUPTED = 3
+    UNBOUNDED = 4
+    NOT_FINITE = 5
+    LOCALLY_INFEASIBLE = 6
+    NO_STEP = 7
+    REFERRED = 8
+
+
+class Ended(NamedTuple):
+    """The end, and the errors of the iterate: gradient and complementarity unscaled but for the objective's factor ``scale``; NaN
+    behind steps for feasibility alone.
+    """
+
+    end: End
+    iterations: int
+    objective: float
+    gradient: float
+    violation: float
+    complementarity: float
+    error: float
+    scale: float
+
+
+class Size(NamedTuple):
+    """What of a problem the method depends on: how many numbers v and the residuals are, and whether multipliers are given."""
+
+    numbers: int
+    equations: int
+    given: bool
+
+
+class Accepted(NamedTuple):
+    """A step that the filter takes, the objective and the violation at its end; known: whether the first derivatives there are."""
+
+    corrected: bool
+    alpha: float
+    alpha_z: float
+    size: float
+    known: bool
+    objective: float
+    at: Violation
+
+
+Report = Callable[..., None]
+"""Called with the numbers of a record (:class:`trajopt.results.records.IterationRecord`, but its number) before a step is taken,
+while the solve stands where it started from."""
+Solve = Generator[Request, Any, Ended]
+_NOWHERE = Violation(nan, nan, nan, nan, nan)
+_UNKNOWN = Optimality(nan, nan, nan, nan, nan, 0.0, nan, 0, nan)
+
+
+class InteriorPoint:
+    """One solve: ``solve`` is the method; the attributes tell where it is, also after an interruption.
+
+    objective, at, now: of the iterate; scale: of the objective; begun: whether there is an iterate. iteration: steps taken.
+    """
+
+    def __init__(self, size: Size, options: IPMOptions, report: Report | None = None) -> None:
+        self.size, self.options, self.report = size, options, report
+        self.barrier = Barrier(options.barrier, options.gradient_tolerance, options.barrier_strategy == "adaptive")
+        self.curvature, self.filter = Curvature(), BarrierFilter(1.0)
+        self.scale, self.objective, self.at, self.now = 1.0, nan, _NOWHERE, _UNKNOWN
+        self.shift = self.reflected = 0.0
+        self.iteration = self.restorations = self.crept = self.blocked = self.emptied = 0
+        self.begun = self.hopeless = self.matched = False
+        self.hopeful = (
+            True  # whether the last full step was taken: then derivatives are worth finding before the next is
+        )
+        self.began = time.perf_counter()
+
+    def solve(self) -> Solve:
+        """Iterate from the guess until a test is met."""
+        end = yield from self._start()
+        while end is None:
+            end = yield from self._iterate()
+        return self.ended(end)
+
+    def ended(self, end: End) -> Ended:
+        """An end where the solve is."""
+        now = self.now
+        errors = now.gradient, now.violation, now.complementarity, now.error
+        return Ended(end, self.iteration, self.objective, *errors, self.scale)
+
+    # -- the start ----------------------------------------------------------------------------------------------------------
+    def _start(self) -> Generator[Request, Any, End | None]:
+        """The guess within its bounds, and multipliers (section 3.6)."""
+        near = self.options.barrier < NEAR
+        self.objective, self.at, steepest = yield Start(NEAR_PUSH if near else PUSH)
+        if not isfinite(self.objective + self.at.theta):
+            return End.NOT_FINITE
+        self.begun = True
+        self.scale = min(1.0, STEEPEST / steepest) if 0.0 < steepest < inf else 1.0
+        self.filter.scale = max(1.0, self.at.theta)
+        way = Way.GIVEN if self.size.given else Way.NEAR if near else Way.COLD
+        self._measure((yield Multipliers(way, self.barrier.mu, self.scale)))
+        return None
+
+    def _measure(self, sums: Sequence[float]) -> None:
+        self.now = optimality(sums, self.at.largest)
+
+    # -- an iteration ---------------------------------------------------------------------------------------------------------
+    def _iterate(self) -> Generator[Request, Any, End | None]:
+        """One iteration; an end where it is the last."""
+        end = self._finished()
+        if end is not None:
+            self._report(0.0, 0.0)
+            return end
+        if self.barrier.watch(self.now.error, self.now.mean):
+            self._empty_filter()
+        if not self.barrier.free:
+            yield from self._lower_barrier()
+        step = yield from self._direction()
+        accepted = None if step is None else (yield from self._search(step))
+        crept = accepted is not None and self._creeps(accepted.alpha)
+        if accepted is None or crept:
+            self.iteration += 1
+            if crept or self.now.error > ACCEPTABLE:
+                return (yield from self._restore(crept=crept))
+            self._report(0.0, 0.0)
+            return End.PRECISION
+        self.curvature.watch(self.now.error, accepted.alpha, self.reflected > 0 or self.shift > 0.0)
+        self._report(accepted.alpha, accepted.size)
+        yield from self._take(accepted)
+        return None
+
+    def _finished(self) -> End | None:
+        o, now = self.options, self.now
+        if not isfinite(now.error):
+            return End.NOT_FINITE
+        feasible = now.violation <= o.constraint_tolerance
+        if now.error <= o.gradient_tolerance and feasible:
+            return End.CONVERGED
+        if self.iteration >= o.max_iterations or time.perf_counter() > self._deadline:
+            return End.LOCALLY_INFEASIBLE if self.hopeless and not feasible else End.STOPPED
+        if self.objective < BOTTOM and feasible:
+            return End.UNBOUNDED
+        return None
+
+    @property
+    def _deadline(self) -> float:
+        limit = self.options.time_limit
+        return inf if limit is None else self.began + limit
+
+    def _lower_barrier(self) -> Generator[Request, Any, None]:
+        """Lower mu as long as the barrier problem is solved well enough (eq. 7)."""
+        barrier = self.barrier
+        while self.now.barrier_error <= KAPPA_EPS * barrier.mu and barrier.lowered() < barrier.mu:
+            barrier.mu = barrier.lowered()
+            self._empty_filter()
+            self._measure((yield Measure(barrier.mu, self.scale)))
+
+    def _direction(self) -> Generator[Request, Any, Direction | None]:
+        """The Newton step; with a free barrier, for the mu that a step for mu = 0 suggests."""
+        barrier, now, reflect = self.barrier, self.now, not self.curvature.slow
+        if barrier.free and now.products > 0 and now.mean > 0.0:
+            low, high = barrier.range_of_sigma(now.mean)
+            dual, primal = now.squares / self.size.numbers, self.at.squares / self.size.equations
+            share = max(TAU, 1.0 - now.error)
+            step = yield Center(self.scale, reflect, self.hopeful, now.mean, dual, primal, low, high, share)
+        else:
+            step = yield Newton(self.scale, reflect, self.hopeful, barrier.mu, self._share)
+        self.shift, self.reflected = step.shift, step.reflected
+        if not step.found:
+            return None
+        if step.mu != barrier.mu:
+            barrier.mu = step.mu
+            self._empty_filter()
+        return step
+
+    @property
+    def _share(self) -> float:
+        """tau: how much of a distance from a bound a step may take (eq. 8)."""
+        return max(TAU, 1.0 - self.barrier.mu)
+
+    def _take(self, step: Accepted) -> Generator[Request, Any, None]:
+        self.objective, self.at = step.objective, step.at
+        self.iteration += 1
+        lengths = step.alpha, step.alpha_z
+        self._measure((yield Take(step.corrected, *lengths, step.known, self.barrier.mu, self.scale)))
+
+    def _creeps(self, alpha: float) -> bool:
+        """Whether steps that were found have been short for long; the last one is left then."""
+        self.crept = self.crept + 1 if alpha < CREPT and self.now.violation > self.options.constraint_tolerance else 0
+        if self.crept < CREEPING:
+            return False
+        self.crept = 0
+        return True
+
+    # -- the line search ------------------------------------------------------------------------------------------------------
+    def _empty_filter(self) -> None:
+        """For another barrier problem; the scale is that of the start."""
+        self.filter.pairs = []
+
+    def _merit(self, objective: float, at: Violation) -> float:
+        """phi: the objective of the barrier problem."""
+        return self.scale * objective + self.barrier.mu * at.barrier
+
+    def _search(self, step: Direction) -> Generator[Request, Any, Accepted | None]:
+        """The longest step length of its trials that the filter accepts; None: none is."""
+        self._look_back()
+        start = self.at.theta, self._merit(self.objective, self.at)
+        alpha, trial, known, self.hopeful = step.alpha, step.trial, self.hopeful, True
+        if self._takes(start, trial, alpha * step.slope):
+            return Accepted(False, alpha, step.alpha_z, step.size, known, *trial)
+        if trial.at.theta >= self.at.theta:
+            corrected = yield from self._corrected(start, step)
+            if corrected is not None:
+                self.hopeful = False
+                return corrected
+        self.hopeful, least = False, self.filter.least_length(self.at.theta, step.slope)
+        while (alpha := 0.5 * alpha) >= least:
+            trial = yield Try(alpha)
+            if self._takes(start, trial, alpha * step.slope):
+                return Accepted(False, alpha, step.alpha_z, step.size, False, *trial)
+        return None
+
+    def _look_back(self) -> None:
+        """Empty a filter whose pairs have shortened the last steps."""
+        self.blocked = self.blocked + 1 if self.matched else 0
+        self.matched = False
+        if self.blocked >= BLOCKED and self.emptied < EMPTIED:
+            self.blocked, self.emptied = 0, self.emptied + 1
+            self._empty_filter()
+
+    def _takes(self, start: tuple[float, float], trial: Trial | Corrected, expected: float) -> bool:
+        """Whether a step is accepted; if so, and if it was not for the objective, the filter keeps the iterate left (eq. 22)."""
+        theta, merit = trial.at.theta, self._merit(trial.objective, trial.at)
+        finite, new = isfinite(theta + merit), (theta, merit)
+        matched = finite and self.filter.matched(new)
+        if not finite or matched or not self.filter.improves(start, new, expected):
+            self.matched = matched
+            return False
+        if not self.filter.decides_by_cost(start, expected):
+            self.filter.add((start[0] * (1.0 - MARGIN), start[1] - MARGIN * start[0]))
+        return True
+
+    def _corrected(self, start: tuple[float, float], step: Direction) -> Generator[Request, Any, Accepted | None]:
+        """Second-order corrections of a full step (section 2.4): further solutions of the same system for the violation found at
+        its end, as long as that falls.
+        """
+        alpha, last = step.alpha, step.trial.at.theta
+        if not isfinite(last) or last > LARGE * self.filter.scale:
+            return None
+        for i in range(CORRECTIONS):
+            found = yield Correct(alpha, i == 0, self._share)
+            alpha = found.alpha
+            if self._takes(start, found, alpha * step.slope):
+                return Accepted(True, alpha, found.alpha_z, found.size, False, found.objective, found.at)
+            if not found.at.theta <= WORTH * last:
+                return None
+            last = found.at.theta
+        return None
+
+    # -- steps for feasibility alone --------------------------------------------------------------------------------------------
+    def _restore(self, *, crept: bool) -> Generator[Request, Any, End | None]:
+        """Steps for feasibility alone; an end where they do not lead back.
+
+        A solve that crept goes on from where it was then, and what this means is said at its end.
+        """
+        measure = Measure(self.barrier.mu, self.scale)
+        if crept and self.hopeless:
+            self._measure((yield measure))
+            return None
+        if not crept:
+            self.filter.add((self.at.theta, self._merit(self.objective, self.at)))
+        self.restorations += not crept
+        wholly = crept or (self.restorations > PARTLY and not self.hopeless)
+        most = max(self.options.max_iterations - self.iteration, 1)
+        found = yield Restore(self.at, self.barrier.mu, self.scale, self.filter, most, self._deadline, wholly)
+        if found is None:
+            return End.REFERRED
+        self.iteration += found.iterations
+        self.objective, self.at = found.objective, found.at
+        self._report(0.0, 0.0)
+        self.hopeless |= found.verdict == HOPELESS or (crept and found.verdict in (LEAST_VIOLATION, STUCK))
+        if crept and self.hopeless:
+            self.objective, self.at = yield Return()
+            self._measure((yield measure))
+            return None
+        if found.verdict not in (BACK, HOPELESS):
+            return self._not_restored(found)
+        if wholly:  # to a point that its pairs may refuse
+            self._empty_filter()
+        self._measure((yield Multipliers(Way.AGAIN, self.barrier.mu, self.scale)))
+        return None
+
+    def _not_restored(self, found: Restored) -> End:
+        self.now = _UNKNOWN._replace(violation=found.at.largest)
+        if found.verdict == LEAST_VIOLATION or (found.verdict == OUT and self.hopeless):
+            return End.LOCALLY_INFEASIBLE
+        return End.STOPPED if found.verdict == OUT else End.NO_STEP
+
+    # -- records ----------------------------------------------------------------------------------------------------------------
+    def _report(self, alpha: float, size: float) -> None:
+        if self.report is None:
+            return
+        o, now, at = self.options, self.now, self.at
+        self.report(
+            cost=self.objective,
+            merit=self.objective + self.barrier.mu * at.barrier / self.scale,
+            stop=max(now.error / o.gradient_tolerance, now.violation / o.constraint_tolerance),
+            gradient=now.gradient / self.scale,
+            regularization=self.shift,
+            step_norm=alpha * size,
+            defect=at.gap,
+            constraint_violation=at.largest,
+            expected_decrease=0.0,
+            actual_decrease=0.0,
+            step_length=alpha,
+            kkt=now.error,
+        )

@@ -1,0 +1,363 @@
+"""The slot of a problem in the interior point: its memory, and the answers of kernels/interior_slot.h to the method's requests.
+
+One library for n states and m controls holds the linear algebra of :mod:`trajopt.solvers.interior.library` and the slot.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from importlib.resources import files
+from struct import Struct
+from typing import Any, cast
+
+import numpy as np
+
+from dynamics_backends.compiled.interface.libraries import (
+    CompilerError,
+    address,
+    aligned,
+    bound,
+    has_compiler,
+    load,
+    loaded_soon,
+    struct_of,
+)
+from dynamics_backends.protocol import Array
+from trajopt.guesses.guesses import Guess
+from trajopt.results.records import Journal
+from trajopt.solvers.barrier_rules import KAPPA_SIGMA
+from trajopt.solvers.interior import library
+from trajopt.solvers.interior.library import Kernels, Multipliers as MultiplierArrays
+from trajopt.solvers.interior.named_multipliers import from_names
+from trajopt.solvers.interior.newton import LARGEST_ESTIMATE, NewtonSystem, Step as StepArrays
+from trajopt.solvers.interior.stage_program import EXACT, MIXED, Point, StageProgram
+from trajopt.solvers.methods.interior_point import Size
+from trajopt.solvers.methods.interior_requests import (
+    Begun,
+    Center,
+    Correct,
+    Corrected,
+    Direction,
+    Measure,
+    Multipliers,
+    Newton,
+    Request,
+    Restore,
+    Restored,
+    Return,
+    Start,
+    Take,
+    Trial,
+    Try,
+    Way,
+)
+from trajopt.solvers.rules.interior_measures import Violation
+from trajopt.solvers.shooting.compiled.compiled_iteration import code_of
+from trajopt.stage.compiled.compiled_end import CompiledEnd
+from trajopt.stage.compiled.compiled_stages import CompiledStages
+from trajopt.stage.compiled.library import StagesData
+from trajopt.stage.pool import numbers_filled, worth_sharing
+from trajopt.stage.start import starts_at_once
+
+ASKED, ANSWER = 9, 16
+"""Numbers of a request and of an answer at most."""
+_CONSTANTS = {"ASKED": ASKED, "ANSWER": ANSWER, "KAPPA_SIGMA": KAPPA_SIGMA, "LARGEST_ESTIMATE": LARGEST_ESTIMATE}
+PartData = struct_of("part_t", "first:l last:l row:l count:l exact:l values expand curve room curve_room")
+_KERNELS = "interior_stages.h", "interior_slot.h"
+_PLACE = "v d g A B lx lu gx gu Q S R cost x_next kept xs"
+_STRUCTURE = [name for name, *_ in library.StructureData._fields_]
+SlotData = struct_of(
+    "interior_t",
+    "parts count:l end_row:l end_count:l end_exact:l end_values end_expand end_curve end_room still nx:l moved carried "
+    "N:l rows:l fixes:l row fix fixed kind held lower upper target at system "
+    + " ".join(f"place_{i}_{name}" for i in range(2) for name in _PLACE.split())
+    + " lam y zl zu f step_0 step_1 d own_rows own_fixes new_rows new_fixes problem here:l second_found:l since:d "
+    + " ".join(
+        [
+            *(f"seconds_{i}:d" for i in range(3)),
+            *(f"asked_{i}:d" for i in range(ASKED)),
+            *(f"answer_{i}:d" for i in range(ANSWER)),
+        ]
+    ),
+)
+ProblemData = struct_of("interior_problem_t", "stages end x0 xs us lower upper target at to_xs to_us")
+_SIZES = [ctypes.sizeof(of) for of in (SlotData, PartData, ProblemData)]
+_ASKED, _ANSWER, _SECONDS = SlotData.asked_0.offset, SlotData.answer_0.offset, SlotData.seconds_0.offset
+_REQUESTS = {of: Struct(f"{len(of._fields)}d") for of in (Newton, Center, Take)}
+"""Those of each iteration, whose numbers the kernels read."""
+_SECONDS_OF, _SUMS, _DIRECTION = Struct("3d"), Struct("10d"), Struct("14d")
+_TRIAL, _BEGUN, _CORRECTED = Struct("6d"), Struct("7d"), Struct("9d")
+_new = tuple.__new__  # of named tuples, in a fifth of the time
+
+
+def source(ndx: int, nu: int) -> str:
+    """The text of the functions."""
+    constants = [f"#define {name} {value!r}" for name, value in _CONSTANTS.items()]
+    types = (files("trajopt.stage") / "kernels" / "stage_types.h").read_text()
+    folder = files("trajopt.solvers.window") / "kernels"
+    texts = [(folder / name).read_text() for name in _KERNELS]
+    return "\n".join([library.source(ndx, nu), *constants, types, *texts])
+
+
+def kernels(ndx: int, nu: int) -> Kernels:
+    """The functions for n = ndx states and m = nu controls; of a compiler in a hurry where a solve starts at once.
+
+    Raises CompilerError without a compiler.
+    """
+    return _kernels(ndx, nu, starts_at_once())
+
+
+@lru_cache(maxsize=16)
+def _kernels(ndx: int, nu: int, soon: bool) -> Kernels:
+    if not has_compiler():
+        raise CompilerError("solver 'ipm' needs a C compiler, and no working one was found; use 'dms' or 'sqp'")
+    return checked((loaded_soon if soon else load)(source(ndx, nu)))
+
+
+def checked(found: ctypes.CDLL) -> Kernels:
+    """The functions of a library. Raises RuntimeError where its structs are others."""
+    size = bound(found, "interior_size", "i", ctypes.c_long)
+    if [size(i) for i in range(len(_SIZES))] != _SIZES:
+        raise RuntimeError("interior_slot.h and interior_slot.py disagree about their structs")
+    return Kernels(found)
+
+
+def serves(program: StageProgram, *, alone: bool) -> bool:
+    """Whether the kernels answer all requests for a program; alone: and one thread does the work.
+
+    These are stages that are compiled as wholes.
+    """
+    *stages, end = program.stages
+    if MIXED in program.orders or type(end) is not CompiledEnd:
+        return False
+    if not all(type(s) is CompiledStages and hasattr(s.library, "values") for s in stages):
+        return False
+    kinds = zip(program.stages, program.orders, strict=True)
+    if not all("second" in s.library.shape.parts for s, order in kinds if order == EXACT):  # type: ignore[attr-defined]
+        return False
+    own, numbers = cast(Any, stages), numbers_filled(program.n, program.m)
+    blocks = ((-(-len(s.plain.t) // s.library.lanes), s.library.lanes) for s in own)
+    return not alone or not any(worth_sharing(*block, numbers) for block in blocks)
+
+
+def kept_by(program: StageProgram) -> list[int]:
+    """Numbers that first derivatives of a phase leave for second ones, with the knots of a problem in the lanes."""
+    sizes = []
+    for s, order in zip(cast(Any, program.stages[:-1]), program.orders, strict=False):
+        blocks = -(-len(s.plain.t) // s.library.lanes) if order == EXACT else 0
+        sizes.append(blocks * s.library.kept * s.data.substeps * s.library.lanes if blocks else 0)
+    return sizes
+
+
+class InteriorSlot:
+    """interior_t with its memory: what answers the requests for problems of one structure, one after the other.
+
+    system, points, steps, z: the linear system, the points, steps and multipliers that it works with. own_rooms: whether the
+    kernels work in memory of its own, as where another thread calls them. shared: the memory of a window where the slot is one of
+    it: room for kernels, and by phase what first derivatives leave for second ones. restore, come_back: who answers
+    :class:`Restore` and :class:`Return`.
+    """
+
+    def __init__(
+        self,
+        program: StageProgram,
+        system: NewtonSystem,
+        points: tuple[Point, Point],
+        steps: tuple[StepArrays, StepArrays],
+        z: MultiplierArrays,
+        *,
+        own_rooms: bool = False,
+        shared: tuple[Array, list[Array]] | None = None,
+    ) -> None:
+        self.program, self.points, self.z, self._own_rooms = program, points, z, own_rooms
+        self._window_room = None if shared is None else shared[0]
+        self.restore: Callable[[Restore], Restored | None] = lambda _: None
+        self.come_back: Callable[[], Trial]
+        self._given: Mapping[str, Array] | None = None
+        self.size = Size(program.numbers, system.equations, False)
+        *stages, end = self._stages = list[Any](program.stages)
+        kept: list[Any] = 2 * [shared[1]] if shared is not None else [self._rooms_kept() for _ in points]
+        tables = [(ctypes.c_void_p * len(k))(*[None if a is None else address(a) for a in k]) for k in kept]
+        self._work = [
+            aligned(max(size, 1)) for size in (program.N * program.n, *2 * (program.rows, len(program.fixed)))
+        ]
+        self._alive: list[Any] = [system, steps, kept, tables]
+        self.parts = (PartData * len(stages))(*(self._part(i) for i in range(len(stages))))
+        _, rows, count = program.parts[-1]
+        exact = program.orders[-1] == EXACT
+        d = self.data = SlotData()
+        d.parts, d.count = ctypes.addressof(self.parts), len(stages)
+        d.end_row, d.end_count, d.end_exact = rows.start, count, exact
+        d.end_values, d.end_expand = code_of(end.library.end_values), code_of(end.library.end_first)
+        d.end_curve, d.end_room = code_of(end.library.end_second) if exact else None, self._room(end.library.rooms)
+        for i, (p, table) in enumerate(zip(points, tables, strict=True)):
+            own = (*(getattr(p.data, name) for name in _PLACE.split()[:12]), address(p.cost), address(p.x_next))
+            for name, at in zip(_PLACE.split(), (*own, ctypes.addressof(table), address(p.xs)), strict=True):
+                setattr(d, f"place_{i}_{name}", at)
+        d.nx = program.ocp.manifold.nx
+        if not program.flat:
+            d.moved, d.carried = code_of(stages[0].library.moved), code_of(stages[0].library.carried)
+        d.lam, d.y, d.zl, d.zu, d.f = z.addresses
+        d.step_0, d.step_1 = (step.ref for step in steps)
+        d.d, d.own_rows, d.own_fixes, d.new_rows, d.new_fixes = map(address, self._work)
+        d.system = ctypes.addressof(system.data)
+        self.address = ctypes.addressof(d)
+        self._bind(system.kernels.library)
+
+    def _room(self, rooms: Any) -> int:
+        room = self._window_room
+        if room is None:
+            room = aligned(rooms.doubles) if self._own_rooms else rooms[0]
+        self._alive.append(room)
+        return address(room)
+
+    def _rooms_kept(self) -> list[Array | None]:
+        """By phase, what first derivatives leave for second ones."""
+        return [aligned(size) if size else None for size in kept_by(self.program)]
+
+    def _part(self, i: int) -> Any:
+        stages, (knots, rows, count) = self._stages[i], self.program.parts[i]
+        own, exact = stages.library, self.program.orders[i] == EXACT
+        curve = code_of(own.second) if exact else None
+        room = self._room(own.second_rooms(stages.data.substeps)) if exact else None
+        calls = code_of(own.values), code_of(own.first), curve, self._room(own.rooms), room
+        return PartData(knots.start, knots.stop, rows.start, count, exact, *calls)
+
+    # -- a problem --------------------------------------------------------------------------------------------------------
+    def look_at_structure(self) -> None:
+        """Take the program's structure as it is now."""
+        d, program = self.data, self.program
+        for name in _STRUCTURE:
+            setattr(d, name, getattr(program.structure, name))
+        d.still = address(program.still_read) if program.any_read else None
+
+    def take(self, guess: Guess, multipliers: Mapping[str, Array] | None = None) -> Size:
+        """Take the problem that the program has, with a guess, maybe with multipliers by the names of the constraints."""
+        self.look_at_structure()
+        program, (*stages, end) = self.program, self._stages
+        phases = (StagesData * len(stages))(*[s.data for s in stages])
+        us = np.where(program.held, program.held_at, guess.us)
+        given = [np.ascontiguousarray(rows, float) for rows in (program.ocp.x0, guess.xs, us)]
+        bounds = map(address, (program.lower, program.upper, program.target, program.fixed_at))
+        problem = ProblemData(
+            ctypes.addressof(phases), ctypes.addressof(end.data), *map(address, given), *bounds, None, None
+        )
+        self._problem: Any = phases, given, problem
+        self.problem, self._given = ctypes.addressof(problem), multipliers
+        return self.size._replace(given=bool(multipliers))
+
+    @property
+    def point(self) -> Point:
+        """The point where the solve is."""
+        return self.points[self.data.here]
+
+    @property
+    def other(self) -> Point:
+        """The point that was tried last."""
+        return self.points[1 - self.data.here]
+
+    def go_to(self, point: Point) -> Trial:
+        """Be at a point that was changed from outside."""
+        self._go_to(self.address, self.points.index(point))
+        return self.trial()
+
+    def put(self) -> None:
+        """Write the trajectory at the point to where the problem wants it."""
+        self._put(self.address)
+
+    @property
+    def seconds(self) -> tuple[float, float, float]:
+        """Seconds in derivatives, linear algebra and values since the last call of this."""
+        spent: Any = _SECONDS_OF.unpack_from(self.data, _SECONDS)
+        _SECONDS_OF.pack_into(self.data, _SECONDS, 0.0, 0.0, 0.0)
+        return spent
+
+    def note_times(self, journal: Journal) -> None:
+        """Add the seconds since the last call to the record in the making."""
+        journal.spent(*self.seconds)
+
+    # -- answers ----------------------------------------------------------------------------------------------------------
+    def _bind(self, own: ctypes.CDLL) -> None:
+        """The functions of the library, with what they take."""
+
+        def function(name: str, arguments: str) -> Callable[..., Any]:
+            return bound(own, f"interior_{name}", arguments)
+
+        self._start, self._go_to, self._put = function("start", "ppd"), function("go_to", "pi"), function("put", "p")
+        self._multipliers, self._measure = function("multipliers", "pidd"), function("measure_again", "pdd")
+        self._newton, self._center, self._take = function("newton", "p"), function("center", "p"), function("take", "p")
+        self._try, self._correct = function("try", "pd"), function("correct", "pdid")
+        self._answers: dict[type, Callable[[Any], Any]] = {
+            Start: self._started,
+            Multipliers: self._found_multipliers,
+            Measure: lambda r: self._measured(self._measure, r),
+            Newton: lambda r: self._solved(self._newton, r),
+            Center: lambda r: self._solved(self._center, r),
+            Try: self._tried,
+            Correct: self._corrected,
+            Take: self._taken,
+            Restore: lambda r: self.restore(r),
+            Return: lambda _: self.come_back(),
+        }
+
+    def answer(self, request: Request) -> Any:
+        """The answer to a request (:mod:`trajopt.solvers.methods.interior_requests`)."""
+        return self._answers[type(request)](request)
+
+    def _started(self, r: Start) -> Begun:
+        self._start(self.address, self.problem, r.push)
+        return self.begun()
+
+    def begun(self) -> Begun:
+        """The last answer, if it was the start."""
+        objective, *at, steepest = _BEGUN.unpack_from(self.data, _ANSWER)
+        return Begun(objective, _new(Violation, at), steepest)
+
+    def _found_multipliers(self, r: Multipliers) -> tuple[float, ...]:
+        if r.way is Way.GIVEN and self._given is not None:
+            from_names(self.program, self._given, r.scale, self.z)
+        return self._measured(self._multipliers, r)
+
+    def _measured(self, function: Callable[..., None], r: Any) -> tuple[float, ...]:
+        function(self.address, *r)
+        return self.sums()
+
+    def hand_over(self, r: Newton | Center | Take) -> None:
+        """Write a request where kernels read it."""
+        _REQUESTS[type(r)].pack_into(self.data, _ASKED, *r)
+
+    def _solved(self, function: Callable[..., None], r: Newton | Center) -> Direction:
+        _REQUESTS[type(r)].pack_into(self.data, _ASKED, *r)
+        function(self.address)
+        return self.direction()
+
+    def _taken(self, r: Take) -> tuple[float, ...]:
+        self.hand_over(r)
+        self._take(self.address)
+        return self.sums()
+
+    def _tried(self, r: Try) -> Trial:
+        self._try(self.address, *r)
+        return self.trial()
+
+    def _corrected(self, r: Correct) -> Corrected:
+        self._correct(self.address, *r)
+        alpha, alpha_z, size, objective, *at = _CORRECTED.unpack_from(self.data, _ANSWER)
+        return Corrected(alpha, alpha_z, size, objective, _new(Violation, at))
+
+    def sums(self) -> tuple[float, ...]:
+        """The last answer, if it was the sums of the measures."""
+        return _SUMS.unpack_from(self.data, _ANSWER)
+
+    def direction(self) -> Direction:
+        """The last answer, if it was a step."""
+        numbers = _DIRECTION.unpack_from(self.data, _ANSWER)
+        trial = _new(Trial, (numbers[8], _new(Violation, numbers[9:])))
+        return _new(Direction, (*numbers[:8], trial))
+
+    def trial(self) -> Trial:
+        """The last answer, if it was a trial."""
+        objective, *at = _TRIAL.unpack_from(self.data, _ANSWER)
+        return _new(Trial, (objective, _new(Violation, at)))

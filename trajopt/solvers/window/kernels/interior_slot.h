@@ -1,0 +1,345 @@
+/* The slot of a problem in the interior point, and the kernels that answer its requests (trajopt/solvers/methods/interior_requests.py) with
+   the knots of one problem in the lanes.  Decisions stand in trajopt/solvers/methods/interior_point.py; nothing here decides.  Before this
+   text stand newton.h with what it asks for, interior_stages.h, and the constants of interior_slot.py.
+
+   A slot holds two points (where the solve is, and the one that was tried last) and two steps (that of the last system, and a corrected one). */
+#include <time.h>
+
+enum { DERIVATIVES, BACKWARD, ROLLOUT };
+enum { COLD, NEAR, GIVEN, AGAIN }; /* see Way */
+enum { TRIAL = 8 }; /* where a trial stands behind its step */
+
+/* A problem: its values by phase and at the end, its start, bounds, targets and fixed numbers, and where its solution goes. */
+typedef struct {
+    problem_t own;
+    const double *x0, *xs, *us, *lower, *upper, *target, *at;
+    double *to_xs, *to_us;
+} interior_problem_t;
+
+/* Requests of each iteration, see interior_requests.py. */
+typedef struct {
+    double scale, reflect, differentiate, mu, share;
+} newton_t;
+
+typedef struct {
+    double scale, reflect, differentiate;
+    ipm_aim aim;
+} center_t;
+
+typedef struct {
+    double corrected, alpha, alpha_z, known, mu, scale;
+} take_t;
+
+/* d, rows, fixes, new_rows, new_fixes: residuals of corrected steps.  problem: that it works at; at: the number of the place where the solve is; second_found: whether second
+   derivatives were found there; since: when the last phase of the work ended; seconds: spent in derivatives, linear algebra and values; asked: the request that is
+   answered; answer: what the last one has found. */
+typedef struct {
+    program_t program;
+    ipm_structure structure;
+    ipm_system *system;
+    place_t places[2];
+    ipm_multipliers z;
+    ipm_step *steps[2];
+    double *d, *rows, *fixes, *new_rows, *new_fixes;
+    const interior_problem_t *problem;
+    long at, second_found;
+    double since, seconds[3];
+    union {
+        newton_t newton;
+        center_t center;
+        take_t take;
+        double all[ASKED];
+    } asked;
+    double answer[ANSWER];
+} interior_t;
+
+/* What evaluations ask for. */
+#define PROBLEM(o) &(o)->program, &(o)->structure, &(o)->problem->own
+
+static place_t *here(interior_t *o) { return o->places + o->at; }
+static place_t *there(interior_t *o) { return o->places + 1 - o->at; }
+
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* Charge the time since the last phase ended to a phase. */
+static void lap(interior_t *o, int phase)
+{
+    const double at = now();
+    o->seconds[phase] += at - o->since, o->since = at;
+}
+
+/* -- answers ----------------------------------------------------------------------------------------------------------------------- */
+
+/* answer: theta, the largest residual, the largest gap, the barrier's sum and the sum of squares. */
+static void tell_violation(interior_t *o, const place_t *p, double *answer) { ipm_values(&o->structure, p->own.v, p->own.d, p->own.g, answer); }
+
+static void tell_measures(interior_t *o, double mu, double scale)
+{
+    const ipm_point at = to_read(here(o));
+    ipm_measure(&o->structure, &at, &o->z, scale, mu, o->answer);
+}
+
+/* answer: found, alpha, alpha_z, slope, size, mu, shift, reflected */
+static void tell_step(interior_t *o, int found, double mu)
+{
+    const ipm_system *s = o->system;
+    double *a = o->answer;
+    a[0] = found, a[1] = s->alpha, a[2] = s->alpha_z, a[3] = s->slope;
+    a[4] = found ? largest(o->steps[0]->v, numbers(&o->structure), 0.0) : 0.0;
+    a[5] = mu, a[6] = s->shift, a[7] = (double)s->reflected;
+}
+
+/* -- the start --------------------------------------------------------------------------------------------------------------------- */
+
+/* Take the guess of a problem, within its bounds. */
+static void place_guess(interior_t *o, const interior_problem_t *m, double push)
+{
+    ipm_structure *s = &o->structure;
+    o->since = now(), o->problem = m, o->at = 0, o->second_found = 0;
+    double *v = here(o)->own.v;
+    s->lower = m->lower, s->upper = m->upper, s->target = m->target, s->at = m->at;
+    o->system->structure = s;
+    o->system->shift = o->system->last_shift = 0.0, o->system->reflected = 0;
+    memcpy(here(o)->xs, m->xs, sizeof(double) * (s->N + 1) * o->program.nx);
+    memcpy(here(o)->xs, m->x0, sizeof(double) * o->program.nx);
+    memcpy(v + first_control(s), m->us, sizeof(double) * s->N * M_);
+    memset(v + first_slack(s), 0, sizeof(double) * s->rows);
+    ipm_push(s, NULL, push, push, v);
+}
+
+/* The start, of an objective that is known with first derivatives; answer: objective, violation, steepest. */
+static void tell_start(interior_t *o, double push, double objective)
+{
+    const ipm_structure *s = &o->structure;
+    const filled_t *p = &here(o)->own;
+    ipm_push(s, p->g, push, push, p->v);
+    o->answer[0] = objective;
+    tell_violation(o, here(o), o->answer + 1);
+    o->answer[6] = largest(p->lu, s->N * M_, largest(p->lx + N_, s->N * N_, 0.0));
+    lap(o, DERIVATIVES);
+}
+
+/* The guess of a problem within its bounds, with derivatives, without multipliers; answer: see tell_start. */
+EXPORT void interior_start(interior_t *o, const interior_problem_t *m, double push)
+{
+    place_guess(o, m, push);
+    tell_start(o, push, find_first(PROBLEM(o), here(o)));
+}
+
+/* Multipliers lambda, y and f by least squares, or zero ones. */
+static void estimate(interior_t *o, double scale)
+{
+    const ipm_structure *s = &o->structure;
+    const ipm_multipliers *z = &o->z, *found = &o->steps[0]->z;
+    const ipm_point at = to_read(here(o));
+    o->system->settings = (ipm_settings){0.0, scale, 0.0, 0.0, ESTIMATE};
+    ipm_build(o->system, &at, z);
+    memset(o->system->rows, 0, sizeof(double) * s->rows);
+    ipm_factor_damped(o->system, 0.0, 0.0);
+    ipm_solve(o->system, &at, z, o->system->rows, 1.0, o->steps[0]);
+    const double most = largest(found->f, s->fixes, largest(found->y, s->rows, largest(found->lambda, s->N * N_, 0.0)));
+    const int kept = most <= LARGEST_ESTIMATE;
+    for (long i = 0; i < s->N * N_; i++) z->lambda[i] = kept ? found->lambda[i] : 0.0;
+    for (long i = 0; i < s->rows; i++) z->y[i] = kept ? found->y[i] : 0.0;
+    for (long i = 0; i < s->fixes; i++) z->f[i] = kept ? found->f[i] : 0.0;
+}
+
+/* A multiplier of a bound at a distance; known: the one that was given. */
+static double multiplier_of_bound(int way, double known, double mu, double distance)
+{
+    if (!(distance < HUGE_VAL)) return 0.0;
+    const double central = mu / distance;
+    return way == COLD ? fmin(1.0, central) : way == NEAR ? central : way == GIVEN ? fmax(known, central) : fmin(central, LARGEST_ESTIMATE);
+}
+
+/* Multipliers for the point; answer: its measures. */
+EXPORT void interior_multipliers(interior_t *o, int way, double mu, double scale)
+{
+    const ipm_structure *s = &o->structure;
+    const double *v = here(o)->own.v;
+    const long count = numbers(s);
+    o->since = now();
+    for (long i = 0; i < count; i++) {
+        o->z.zl[i] = multiplier_of_bound(way, o->z.zl[i], mu, v[i] - s->lower[i]);
+        o->z.zu[i] = multiplier_of_bound(way, o->z.zu[i], mu, s->upper[i] - v[i]);
+    }
+    if (way != GIVEN) estimate(o, scale);
+    tell_measures(o, mu, scale);
+    lap(o, BACKWARD);
+}
+
+EXPORT void interior_measure_again(interior_t *o, double mu, double scale)
+{
+    o->since = now();
+    tell_measures(o, mu, scale);
+    lap(o, BACKWARD);
+}
+
+/* -- steps ------------------------------------------------------------------------------------------------------------------------- */
+
+/* Build the Newton system, second derivatives being there. */
+static void build_system(interior_t *o, double scale, double mu)
+{
+    const ipm_point at = to_read(here(o));
+    o->second_found = 1;
+    lap(o, DERIVATIVES);
+    o->system->settings = (ipm_settings){mu, scale, 1.0, 0.0, NEWTON};
+    ipm_build(o->system, &at, &o->z);
+}
+
+/* Second derivatives at the point.  Where Q, S and R hold these for other multipliers, first ones are found again before. */
+static void find_second_here(interior_t *o, double scale)
+{
+    o->since = now();
+    if (o->second_found) find_first(PROBLEM(o), here(o));
+    find_second(PROBLEM(o), scale, &o->z, here(o));
+}
+
+/* The step of a system that is factored. */
+static void solve_newton(interior_t *o, double mu, double share)
+{
+    const ipm_point at = to_read(here(o));
+    ipm_solve(o->system, &at, &o->z, o->system->rows, share, o->steps[0]);
+    tell_step(o, 1, mu);
+}
+
+/* The step of a system of mu = 0 that is factored, for the mu that the quality function chooses. */
+static void solve_center(interior_t *o, const ipm_aim *aim)
+{
+    const ipm_point at = to_read(here(o));
+    ipm_centered(o->system, &at, &o->z, aim, o->steps[1], o->steps[0]);
+    tell_step(o, 1, o->system->mu_of_step);
+}
+
+static void move(interior_t *o, double alpha, const double *step)
+{
+    const ipm_structure *s = &o->structure;
+    const program_t *w = &o->program;
+    const long count = numbers(s), apart = w->moved ? first_control(s) : 0;
+    const double *from = here(o)->own.v;
+    double *to = there(o)->own.v;
+    if (w->moved) w->moved(here(o)->xs, step, alpha, s->N + 1, there(o)->xs);
+    for (long i = apart; i < count; i++) to[i] = alpha * step[i] + from[i];
+}
+
+/* Go alpha along the step; differentiate: with first derivatives there; answer: objective, violation. */
+static void try_length(interior_t *o, double alpha, int differentiate, double *answer)
+{
+    move(o, alpha, o->steps[0]->v);
+    lap(o, ROLLOUT);
+    answer[0] = differentiate ? find_first(PROBLEM(o), there(o)) : find_values(PROBLEM(o), there(o));
+    lap(o, differentiate ? DERIVATIVES : ROLLOUT);
+    tell_violation(o, there(o), answer + 1);
+    lap(o, ROLLOUT);
+}
+
+/* The Newton step for mu, and its end; answer: see tell_step, and the trial. */
+EXPORT void interior_newton(interior_t *o)
+{
+    const newton_t *r = &o->asked.newton;
+    find_second_here(o, r->scale);
+    build_system(o, r->scale, r->mu);
+    const int found = ipm_factor(o->system, r->reflect != 0.0);
+    if (found) solve_newton(o, r->mu, r->share);
+    else tell_step(o, 0, r->mu);
+    lap(o, BACKWARD);
+    if (found) try_length(o, o->system->alpha, r->differentiate != 0.0, o->answer + TRIAL);
+}
+
+/* The Newton step for the mu that the quality function chooses, and its end; answer: see tell_step, and the trial. */
+EXPORT void interior_center(interior_t *o)
+{
+    const center_t *r = &o->asked.center;
+    find_second_here(o, r->scale);
+    build_system(o, r->scale, 0.0);
+    const int found = ipm_factor(o->system, r->reflect != 0.0);
+    if (found) solve_center(o, &r->aim);
+    else tell_step(o, 0, 0.0);
+    lap(o, BACKWARD);
+    if (found) try_length(o, o->system->alpha, r->differentiate != 0.0, o->answer + TRIAL);
+}
+
+/* Go alpha along the step; answer: objective, violation. */
+EXPORT void interior_try(interior_t *o, double alpha)
+{
+    o->since = now();
+    try_length(o, alpha, 0, o->answer);
+}
+
+/* The second-order correction of a step of that length whose end was tried; first: of the step itself, else of the last correction.  answer:
+   alpha, alpha_z, size, objective, violation. */
+EXPORT void interior_correct(interior_t *o, double length, int first, double share)
+{
+    const ipm_structure *s = &o->structure;
+    const ipm_point start = to_read(here(o));
+    const place_t *end = there(o);
+    o->since = now();
+    if (first) {
+        memcpy(o->d, here(o)->own.d, sizeof(double) * s->N * N_);
+        memcpy(o->rows, o->system->rows, sizeof(double) * s->rows);
+        memcpy(o->fixes, o->system->fixes, sizeof(double) * s->fixes);
+    }
+    ipm_residuals(s, end->own.v, end->own.g, o->new_rows, o->new_fixes);
+    for (long j = 0; j < s->N * N_; j++) o->d[j] = length * o->d[j] + end->own.d[j];
+    for (long j = 0; j < s->rows; j++) o->rows[j] = length * o->rows[j] + o->new_rows[j];
+    for (long j = 0; j < s->fixes; j++) o->fixes[j] = length * o->fixes[j] + o->new_fixes[j];
+    lap(o, ROLLOUT);
+    ipm_vectors(o->system, &start, o->d, o->rows, o->fixes);
+    ipm_solve(o->system, &start, &o->z, o->rows, share, o->steps[1]);
+    lap(o, BACKWARD);
+    o->answer[0] = o->system->alpha, o->answer[1] = o->system->alpha_z;
+    o->answer[2] = largest(o->steps[1]->v, numbers(s), 0.0);
+    move(o, o->system->alpha, o->steps[1]->v);
+    o->answer[3] = find_values(PROBLEM(o), there(o));
+    tell_violation(o, there(o), o->answer + 4);
+    lap(o, ROLLOUT);
+}
+
+/* Multipliers at the point that was taken; answer: its measures. */
+static void take_multipliers(interior_t *o, const take_t *r)
+{
+    const ipm_step *step = o->steps[r->corrected != 0.0];
+    lap(o, DERIVATIVES);
+    ipm_take(&o->structure, here(o)->own.v, &step->z, r->alpha, r->alpha_z, r->mu, KAPPA_SIGMA, &o->z);
+    if (o->program.carried) o->program.carried(step->v + N_, r->alpha, o->structure.N, o->z.lambda);
+    tell_measures(o, r->mu, r->scale);
+    lap(o, BACKWARD);
+}
+
+/* Go to the point that was tried; answer: its measures. */
+EXPORT void interior_take(interior_t *o)
+{
+    o->since = now(), o->at = 1 - o->at, o->second_found = 0;
+    if (o->asked.take.known == 0.0) find_first(PROBLEM(o), here(o));
+    take_multipliers(o, &o->asked.take);
+}
+
+/* Be at a place, whose point was changed from outside; answer: objective, violation. */
+EXPORT void interior_go_to(interior_t *o, int place)
+{
+    o->since = now();
+    o->at = place, o->second_found = 0;
+    o->answer[0] = find_first(PROBLEM(o), here(o));
+    tell_violation(o, here(o), o->answer + 1);
+    lap(o, DERIVATIVES);
+}
+
+/* Write the trajectory at the point to where the problem wants it. */
+EXPORT void interior_put(interior_t *o)
+{
+    const ipm_structure *s = &o->structure;
+    memcpy(o->problem->to_xs, here(o)->xs, sizeof(double) * (s->N + 1) * o->program.nx);
+    memcpy(o->problem->to_us, here(o)->own.v + first_control(s), sizeof(double) * s->N * M_);
+}
+
+/* The sizes of interior_t, part_t and interior_problem_t. */
+EXPORT long interior_size(int of)
+{
+    const long sizes[] = {sizeof(interior_t), sizeof(part_t), sizeof(interior_problem_t)};
+    return sizes[of];
+}
