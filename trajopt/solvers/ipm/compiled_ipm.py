@@ -18,6 +18,7 @@ from dynamics_backends.compiled.interface.libraries import (
     address,
     aligned,
     bound,
+    code_of,
     has_compiler,
     load,
     loaded_soon,
@@ -32,7 +33,6 @@ from trajopt.solvers.ipm.newton import NewtonSystem, Step
 from trajopt.solvers.ipm.stage_program import EXACT, MIXED, Point, StageProgram
 from trajopt.solvers.options import IPMOptions
 from trajopt.solvers.rules import filter as filters
-from trajopt.solvers.shooting.compiled.compiled_iteration import code_of
 from trajopt.stage.compiled.compiled_end import CompiledEnd
 from trajopt.stage.compiled.compiled_stages import CompiledStages
 from trajopt.stage.compiled.library import StagesData

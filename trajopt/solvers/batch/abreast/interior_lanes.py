@@ -16,6 +16,7 @@ from dynamics_backends.compiled.interface.libraries import (
     address,
     aligned,
     bound,
+    code_of,
     default_threads,
     find_toolchain,
     struct_of,
@@ -31,7 +32,6 @@ from trajopt.solvers.ipm.library import Kernels
 from trajopt.solvers.ipm.newton import NewtonSystem
 from trajopt.solvers.ipm.stage_program import EXACT, Point, StageProgram
 from trajopt.solvers.options import IPMOptions
-from trajopt.solvers.shooting.compiled.compiled_iteration import code_of
 from trajopt.stage.compiled import builds
 from trajopt.stage.compiled.library import ABREAST, Library
 
