@@ -159,12 +159,12 @@ def test_a_configuration_that_is_meant_for_replan_says_so(config, out):
 
 
 def test_interruption_before_the_first_step_saves_the_guess(config, out, monkeypatch):
-    from trajopt.solvers.shooting.shooting_loop import ShootingLoop
+    from trajopt.solvers.methods.shooting import ShootingMethod
 
-    def interrupt(self, guess):
+    def interrupt(self):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(ShootingLoop, "_start", interrupt)
+    monkeypatch.setattr(ShootingMethod, "solve", interrupt)
     result = run("solve", config, "--solver", "slq", "--out", out)
     assert result.exit_code == FAILED, result.output
     assert "saved only the initial guess" in result.output

@@ -3,7 +3,7 @@
 Iterations solve the LQ problem of :mod:`trajopt.solvers.shooting.ddp_model` and search along its solution; all kinds of
 shooting, box limits and globalization are those of SLQ. Far from the solution, Gauss-Newton steps are often longer: they are
 taken first, and where curvature spoils a step they compete with it; the record tells which was used.  With search = "curve" they
-compete in every iteration, each along a parabola too (:mod:`trajopt.solvers.shooting.search.curve`).  Where linear gaps have
+compete in every iteration, each along a parabola too (:mod:`trajopt.solvers.shooting.curve`).  Where linear gaps have
 blown up, the problem is solved again from the guess with nonlinear ones (:mod:`trajopt.solvers.shooting.restart`), which is told.
 
 D. Mayne, Int. J. Control 3, 1966; D. Jacobson, D. Mayne, Differential Dynamic Programming, 1970; box limits: Tassa et al.,
@@ -23,8 +23,8 @@ from trajopt.results.solution import Solution
 from trajopt.solvers.options import DDPOptions
 from trajopt.solvers.shooting.ddp_model import MixedModel, Model, NewtonModel, PlainModel, TrueModel
 from trajopt.solvers.shooting.restart import started_twice
-from trajopt.solvers.shooting.shooting_loop import ShootingLoop
 from trajopt.solvers.window.newton import filtered, solve_newton
+from trajopt.solvers.window.shooting import solve_shooting
 from trajopt.stage.evaluation import Evaluator
 from trajopt.stage.kept import Kept, borrowed
 from trajopt.stage.numerics import kept_numerics
@@ -65,7 +65,7 @@ def ddp(
                 models: Sequence[Model] = (plain, MixedModel(exact, evaluator, lq_solver))
             else:
                 models = plain, Curved(exact, evaluator, lq_solver, modifies)
-            return ShootingLoop(ocp, evaluator, options, callback, lq_solver, models, options.switch).run(guess)
+            return solve_shooting(ocp, guess, options, callback, evaluator, lq_solver, models)
 
         found = started_twice(run, options, callback)
         return replace(found, meta={**found.meta, "hessian": "mixed" if convex else "exact"})

@@ -53,7 +53,7 @@ class SLQOptions:
     derivatives of the cost in the quadratic model of a step, "gauss_newton" or "exact".
 
     max_iterations: maximum number of iterations. time_limit: time limit; default: none [s]. globalization: "merit", a line
-    search on the l1 merit (:mod:`trajopt.solvers.shooting.shooting_loop`), or, with shooting = "all" and linear gaps,
+    search on the l1 merit (:mod:`trajopt.solvers.methods.shooting`), or, with shooting = "all" and linear gaps,
     "filter": a filter, a barrier for the bounds on the controls, and damping of states and controls
     (:mod:`trajopt.solvers.methods.newton`). The filter is more robust; regularization, accept_ratio and penalty
     apply to the merit only. gradient_tolerance: tolerance on the largest entry of the projected reduced gradient.
@@ -170,7 +170,7 @@ class DDPOptions(SLQOptions):
 
     hessian: second derivatives of the cost, as in SLQ; the default "exact" gives quadratic convergence also for nonzero
     residuals. search: "line", or, with globalization = "merit", "curve" for narrow valleys
-    (:mod:`trajopt.solvers.shooting.search.curve`): once progress is slower than ``switch``, steps of Gauss-Newton and of the
+    (:mod:`trajopt.solvers.shooting.curve`): once progress is slower than ``switch``, steps of Gauss-Newton and of the
     largest convex fraction of the curvature compete in every iteration, in place of ``curvature`` and ``indefinite``. It
     needs fewer iterations, each at two to three times the cost. curvature: costates in the second derivatives of the
     dynamics: those of an adjoint pass ("newton"), or V'x of the backward pass ("true"). indefinite: treatment of an

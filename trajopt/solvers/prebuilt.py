@@ -8,8 +8,7 @@ from functools import partial
 from dynamics_backends.compiled.interface.libraries import load, loop_builds
 from dynamics_backends.compiled.interface.sources import step_builds
 from trajopt.lq import compiled_lq
-from trajopt.solvers.shooting.compiled import compiled_iteration
-from trajopt.solvers.window import interior_slot, newton_slot
+from trajopt.solvers.window import interior_slot, newton_slot, shooting_slot
 
 ARMS = range(2, 8)
 """Joints of arms, each driven."""
@@ -21,7 +20,7 @@ def steps() -> Iterator[Callable[[], object]]:
     """What there is to build, in parts that may be done side by side; each raises CompilerError."""
     yield from loop_builds()
     yield from step_builds()
-    yield partial(load, compiled_iteration.source())
+    yield partial(load, shooting_slot.source())
     yield partial(load, newton_slot.source())
     for sizes in SIZES:
         for source in (compiled_lq.source, interior_slot.source):

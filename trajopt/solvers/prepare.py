@@ -38,9 +38,9 @@ def _shooting(ocp: OCP, guess: Guess, options: SLQOptions) -> None:
 
         newton_slot.library()
     elif is_compiled(ocp) and not isinstance(options, DDPOptions):
-        from trajopt.solvers.shooting.compiled import compiled_iteration
+        from trajopt.solvers.window import shooting_slot
 
-        compiled_iteration.library()
+        shooting_slot.library()
     if isinstance(options, DDPOptions):
         evaluator = numerics_for(ocp).evaluator
         if isinstance(evaluator, StageEvaluator):

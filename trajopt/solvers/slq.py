@@ -25,8 +25,8 @@ from trajopt.results.records import Callback
 from trajopt.results.solution import Solution
 from trajopt.solvers.options import SLQOptions
 from trajopt.solvers.shooting.restart import started_twice
-from trajopt.solvers.shooting.shooting_loop import ShootingLoop
 from trajopt.solvers.window.newton import filtered, solve_newton
+from trajopt.solvers.window.shooting import solve_shooting
 from trajopt.stage.evaluation import Evaluator
 from trajopt.stage.kept import Kept, borrowed
 from trajopt.stage.numerics import kept_numerics
@@ -55,7 +55,7 @@ def slq(
         def run(options: SLQOptions, callback: Callback | None) -> Solution:
             if filtered(ocp, options):
                 return solve_newton(ocp, guess, options, callback, evaluator, lq_solver, kept=own)
-            return ShootingLoop(ocp, evaluator, options, callback, lq_solver, kept=own).run(guess)
+            return solve_shooting(ocp, guess, options, callback, evaluator, lq_solver, kept=own)
 
         found = started_twice(run, options, callback)
         hessian = "exact cost" if options.hessian == "exact" else options.hessian

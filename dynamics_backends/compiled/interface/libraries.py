@@ -15,6 +15,7 @@ from dynamics_backends.compiled.runtime.memory import (
     address as address,
     aligned as aligned,
     bound as bound,
+    code_of as code_of,
     default_threads as default_threads,
     over_threads as over_threads,
     pointers as pointers,

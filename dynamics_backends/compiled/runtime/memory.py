@@ -56,6 +56,11 @@ def address(array: Array) -> int:
         return array.__array_interface__["data"][0]
 
 
+def code_of(function: Any) -> int | None:
+    """Where a function of a library is."""
+    return ctypes.cast(function, ctypes.c_void_p).value
+
+
 def pointers(arrays: Sequence[Array]) -> ctypes.Array:
     """A C array of the addresses."""
     return (ctypes.c_void_p * max(len(arrays), 1))(*[address(a) for a in arrays])

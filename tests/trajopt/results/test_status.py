@@ -26,7 +26,7 @@ from trajopt import (
     solver_options,
     state_cost,
 )
-from trajopt.solvers.shooting.shooting_loop import ShootingLoop
+from trajopt.solvers.methods.shooting import ShootingMethod
 
 SOLVERS = ["ilqr", "gnms", "fddp"]
 
@@ -102,10 +102,10 @@ def test_interrupt_returns_the_best_iterate(solver):
 
 
 def test_interrupt_before_the_first_step_leaves_the_initial_guess(monkeypatch):
-    def interrupt(self, guess):
+    def interrupt(self):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(ShootingLoop, "_start", interrupt)
+    monkeypatch.setattr(ShootingMethod, "solve", interrupt)
     table = ConsoleTable(io.StringIO())
     solution = solve(_problem(), callback=table)
     table.finish(solution)

@@ -8,8 +8,8 @@ import pytest
 import textbook_systems as textbook
 
 import trajopt as to
-from trajopt.solvers.shooting.compiled.compiled_iteration import CompiledIteration
 from trajopt.solvers.window.newton_slot import NewtonSlot
+from trajopt.solvers.window.shooting_slot import ShootingSlot
 from trajopt.stage import kept
 from trajopt.stage.kept import Kept
 
@@ -112,7 +112,7 @@ def test_replays_and_findings_are_those_of_the_problem(solver):
         kept._kept.by_structure.clear()
 
 
-@pytest.mark.parametrize(("solver", "kind", "times"), [("fddp", CompiledIteration, 3), ("ddp", NewtonSlot, 1)])
+@pytest.mark.parametrize(("solver", "kind", "times"), [("fddp", ShootingSlot, 3), ("ddp", NewtonSlot, 1)])
 def test_a_second_solve_binds_nothing_anew(solver, kind, times, monkeypatch):
     """The one for steps of a merit has other memory for controls within bounds: it is made without them, with them, and without."""
     made, original = [], kind.__init__

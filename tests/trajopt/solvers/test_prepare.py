@@ -48,7 +48,7 @@ def test_a_solve_after_it_compiles_nothing(solver, constrained, monkeypatch):
 
 def test_it_does_not_solve(monkeypatch):
     ocp = problem(False)
-    for where in ("slq.ShootingLoop", "slq.solve_newton", "ddp.solve_newton"):
+    for where in ("slq.solve_shooting", "slq.solve_newton", "ddp.solve_newton"):
         monkeypatch.setattr(f"trajopt.solvers.{where}", None)
     for solver in ("slq", "ddp"):
         prepare(ocp, to.constant_guess(ocp), solver_options(solver))

@@ -35,7 +35,7 @@ from trajopt.results.solution import Solution
 from trajopt.results.status import Status
 from trajopt.solvers import termination
 from trajopt.solvers.options import SLQOptions
-from trajopt.solvers.shooting.search.globalization import Regularization
+from trajopt.solvers.rules.regularization import Regularization
 from trajopt.stage.evaluation import Direction, Expansion, Shooting
 from trajopt.stage.numerics import Numerics, numerics_for
 from trajopt.validation.validation import refuse_constraints

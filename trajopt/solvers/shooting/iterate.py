@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 
@@ -10,7 +10,6 @@ from dynamics_backends.protocol import Array
 from trajopt.lq.lq import Bounds, LQProblem, LQStep, Policy
 from trajopt.lq.lq_solver import LQSolver
 from trajopt.results.records import Journal
-from trajopt.solvers.options import SLQOptions
 from trajopt.stage.evaluation import Candidates, Direction, Evaluator, Expansion, Shooting
 
 FALLEN = 2.0
@@ -22,25 +21,11 @@ GAP_ROUNDING = 2e-13
 in them would be what the step promises, divided by noise, and would let the cost rise."""
 
 
-class Residuals(Protocol):
-    """How far an iterate is from the end: see :class:`Iterate`."""
-
-    @property
-    def gradient(self) -> float: ...
-
-    @property
-    def defect(self) -> float: ...
-
-    @property
-    def stop(self) -> float: ...
-
-
 class Iterate(NamedTuple):
     """xs, us with their expansion, reduced gradient (N, m) and costates (N + 1, n).
 
     evaluator: that made the expansion. gradient, defect: largest entries, of the projected gradient and the gaps. gap: l1 norm
-    of the gaps, 0 at rounding level. stop: max(gradient, defect), each by its tolerance. others: LQ problems by other evaluators,
-    once they are known.
+    of the gaps, 0 at rounding level. others: LQ problems by other evaluators, once they are known.
     """
 
     xs: Array
@@ -52,7 +37,6 @@ class Iterate(NamedTuple):
     gradient: float
     defect: float
     gap: float
-    stop: float
     others: dict[Evaluator, LQProblem]
 
     @property
@@ -63,7 +47,7 @@ class Iterate(NamedTuple):
 
 class Step(NamedTuple):
     """A policy, its linear trajectory, the change alpha D1 + alpha^2/2 D2 of the cost along it; bend: the second derivative of the
-    parabola that begins with it (:mod:`trajopt.solvers.shooting.search.curve`), where that is searched too."""
+    parabola that begins with it (:mod:`trajopt.solvers.shooting.curve`), where that is searched too."""
 
     policy: Policy
     linear: LQStep
@@ -79,7 +63,6 @@ def measured(
     evaluator: Evaluator,
     lq_solver: LQSolver,
     bounds: Bounds | None,
-    options: SLQOptions,
 ) -> Iterate | None:
     """The iterate with its residuals, or None if the expansion is not finite; bounds on u."""
     lq = expansion.lq
@@ -91,8 +74,7 @@ def measured(
         expansion = expansion._replace(lq=lq)
     lam, reduced = lq_solver.adjoint(lq)
     gradient = float(np.abs(_projected(us, reduced, bounds)).max(initial=0.0))
-    stop = max(gradient / options.gradient_tolerance, defect / options.defect_tolerance)
-    return Iterate(xs, us, expansion, evaluator, reduced, lam, gradient, defect, float(np.abs(lq.d).sum()), stop, {})
+    return Iterate(xs, us, expansion, evaluator, reduced, lam, gradient, defect, float(np.abs(lq.d).sum()), {})
 
 
 def _projected(us: Array, gradient: Array, bounds: Bounds | None) -> Array:
@@ -142,7 +124,7 @@ def rolled_out(
 ) -> tuple[Array, Array]:
     """A guess with the parts between nodes rolled out, held by feedback where it falls and that costs less.
 
-    journal: times derivatives and sweeps. `shooting_start` of iteration.h is the twin.
+    journal: times derivatives and sweeps. `hold` of shooting_slot.h is the twin.
     """
     N, nu = us.shape
     ndx = evaluator.manifold.ndx

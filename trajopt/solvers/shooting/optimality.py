@@ -19,19 +19,11 @@ Neither the unit of a control nor that of the cost changes the first two, so tha
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
-
 import numpy as np
 
 from dynamics_backends.protocol import Array
 from trajopt.lq.lq import Bounds, LQProblem, Stationarity
 from trajopt.lq.lq_solver import LQSolver
-from trajopt.results.records import IterationRecord
-from trajopt.solvers.options import SLQOptions
-
-NEARLY = 100.0
-"""The measure is asked for where that of the last iterate was below so many times its tolerance."""
 
 
 def scaled(found: Stationarity, gradient: Array) -> Array:
@@ -53,15 +45,3 @@ def scaled_kkt(lq: LQProblem, us: Array, bounds: Bounds | None, lq_solver: LQSol
     inward = np.where(us <= lower, np.minimum(found.gradient, 0.0), found.gradient)
     inward = np.where(us >= upper, np.maximum(inward, 0.0), inward)
     return max(float(np.abs(scaled(found, inward)).max(initial=0.0)), gap)
-
-
-def nearly_optimal(records: Sequence[IterationRecord], defect: float, o: SLQOptions) -> bool:
-    """Whether the measure of an iterate with these gaps is worth a look: the iterate before had a small one, and the step that was
-    taken from it promised little of the cost.  `run` of shooting_seats.h is the twin.
-
-    Where costates blow up over an unstable horizon, the terms that the measure is relative to do too.
-    """
-    if not records or not records[-1].kkt <= NEARLY * o.kkt_tolerance or defect > o.defect_tolerance:
-        return False
-    last = records[-1]
-    return last.step_length > 0.0 and abs(last.expected_decrease) <= math.sqrt(o.kkt_tolerance) * abs(last.cost)

@@ -21,7 +21,7 @@ import numpy as np
 from dynamics_backends.protocol import Array
 from trajopt.solvers.options import SQPOptions
 from trajopt.solvers.qp.qp import QP, QPSolution, violation
-from trajopt.solvers.shooting.search.globalization import PENALTY_MARGIN
+from trajopt.solvers.rules.line_search import PENALTY_MARGIN
 from trajopt.solvers.sqp.sqp_iterate import Iterate, Trial
 
 ROUNDING = 1e-14

@@ -18,7 +18,7 @@ from dynamics_backends.protocol import Array
 from trajopt.results.records import Journal
 from trajopt.solvers.options import SQPOptions
 from trajopt.solvers.qp.qp import QP, QPSolution
-from trajopt.solvers.shooting.search.globalization import MAX_CORRECTIONS
+from trajopt.solvers.rules.line_search import MAX_CORRECTIONS
 from trajopt.solvers.sqp.convexify import Convexified, penalized
 from trajopt.solvers.sqp.sqp_acceptance import Acceptance, Step
 from trajopt.solvers.sqp.sqp_iterate import Iterate, Trial, iterate_at, qp_about, trial

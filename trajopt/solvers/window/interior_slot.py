@@ -19,6 +19,7 @@ from dynamics_backends.compiled.interface.libraries import (
     address,
     aligned,
     bound,
+    code_of,
     has_compiler,
     load,
     loaded_soon,
@@ -54,7 +55,6 @@ from trajopt.solvers.methods.interior_requests import (
     Way,
 )
 from trajopt.solvers.rules.interior_measures import Violation
-from trajopt.solvers.shooting.compiled.compiled_iteration import code_of
 from trajopt.stage.compiled.compiled_end import CompiledEnd
 from trajopt.stage.compiled.compiled_stages import CompiledStages
 from trajopt.stage.compiled.library import StagesData

@@ -11,7 +11,7 @@ from importlib.resources import files
 from math import sqrt
 from typing import Any, cast
 
-from dynamics_backends.compiled.interface.libraries import address, aligned, bound, load, struct_of
+from dynamics_backends.compiled.interface.libraries import address, aligned, bound, code_of, load, struct_of
 from trajopt.lq import equality_lq
 from trajopt.problem.ocp import OCP
 from trajopt.solvers.interior.library import Kernels
@@ -19,7 +19,6 @@ from trajopt.solvers.interior.newton import NewtonSystem
 from trajopt.solvers.interior.stage_program import EXACT, Point, StageProgram
 from trajopt.solvers.methods.interior_point import InteriorPoint
 from trajopt.solvers.methods.interior_requests import Center, Newton, Request, Start, Take
-from trajopt.solvers.shooting.compiled.compiled_iteration import code_of
 from trajopt.solvers.window import interior_slot
 from trajopt.solvers.window.driver import WAIT
 from trajopt.solvers.window.interior_slot import InteriorSlot, kept_by

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dynamics_backends.compiled.interface.libraries import address, aligned, bound, is_there, load, struct_of
+from dynamics_backends.compiled.interface.libraries import address, aligned, bound, code_of, is_there, load, struct_of
 from dynamics_backends.protocol import Array
 from trajopt.guesses.guesses import Guess
 from trajopt.lq.compiled_lq import CompiledLQ
@@ -44,22 +44,16 @@ from trajopt.solvers.methods.requests import (
     Trial,
     Turn,
 )
-from trajopt.solvers.shooting.compiled import compiled_iteration
-from trajopt.solvers.shooting.compiled.compiled_iteration import code_of
-from trajopt.solvers.shooting.compiled.iteration_memory import shelf
 from trajopt.solvers.window import barrier
+from trajopt.solvers.window.memory import LINE, TRIALS, common_source, shelf, trials_together
 from trajopt.stage.compiled.compiled_end import CompiledEnd
 from trajopt.stage.compiled.compiled_stages import CompiledStages
 from trajopt.stage.compiled.library import StagesData
 from trajopt.stage.evaluation import Evaluator, StageEvaluator
 from trajopt.stage.kept import Kept
 
-TRIALS, BLOCKS = 8, 4
-"""Step lengths that are tried together behind the full one: at most so many, and as few as fill so many blocks of lanes."""
 ANSWER = 32
 """Numbers of an answer at most."""
-_LINE = 8
-"""Doubles in a line of the cache, where arrays begin."""
 _new = tuple.__new__  # of named tuples, in a fifth of the time
 _NAME = "newton"
 """Under which memory is kept."""
@@ -128,11 +122,6 @@ class Sizes(NamedTuple):
     bounded: bool = True
 
 
-def trials_together(knots: int, lanes: int) -> int:
-    """How many step lengths are tried together, where each has so many knots: more would often be found in vain."""
-    return min(TRIALS, -(-BLOCKS * lanes // max(knots, 1)))
-
-
 @lru_cache(maxsize=64)
 def layout(s: Sizes) -> tuple[dict[str, tuple[int, tuple[int, ...]]], int]:
     """name -> (where an array begins, its shape), and the length of all together, in doubles."""
@@ -163,7 +152,7 @@ def layout(s: Sizes) -> tuple[dict[str, tuple[int, tuple[int, ...]]], int]:
     shapes |= dict.fromkeys(("alphas", "own_alphas"), (lengths,)) | dict.fromkeys(("every", "none"), (N // 8 + 1,))
     shapes |= dict.fromkeys(("part_cost", "start", "stop_at", "trial"), (trials * N + trials,))
     shapes |= {"X": (trials, N + 1, nx), "U": (trials, N, m), "D": (trials, N, n), "cost": (trials,)}
-    sizes = [-(-math.prod(shape) // _LINE) * _LINE for shape in shapes.values()]
+    sizes = [-(-math.prod(shape) // LINE) * LINE for shape in shapes.values()]
     starts = [0, *itertools.accumulate(sizes)]
     return dict(zip(shapes, zip(starts, shapes.values(), strict=False), strict=True)), starts[-1]
 
@@ -188,7 +177,7 @@ def source() -> str:
     fractions = f"static const double fractions[] = {{{', '.join(map(repr, FRACTIONS))}}};"
     folder = files("trajopt.solvers.window") / "kernels"
     texts = [(folder / name).read_text() for name in ("barrier.h", "newton_slot.h")]
-    return "\n".join(["#include <float.h>", compiled_iteration.source(), *constants, fractions, *texts])
+    return "\n".join(["#include <float.h>", common_source(), *constants, fractions, *texts])
 
 
 @lru_cache(maxsize=1)

@@ -13,7 +13,15 @@ from functools import lru_cache
 from importlib.resources import files
 from typing import Any, cast
 
-from dynamics_backends.compiled.interface.libraries import address, aligned, bound, find_toolchain, load, struct_of
+from dynamics_backends.compiled.interface.libraries import (
+    address,
+    aligned,
+    bound,
+    code_of,
+    find_toolchain,
+    load,
+    struct_of,
+)
 from trajopt.lq.compiled_lq import CompiledLQ, abreast
 from trajopt.problem.ocp import OCP
 from trajopt.solvers.methods.requests import (
@@ -31,7 +39,6 @@ from trajopt.solvers.methods.requests import (
     Step,
     Turn,
 )
-from trajopt.solvers.shooting.compiled.compiled_iteration import code_of
 from trajopt.solvers.window import newton_slot
 from trajopt.solvers.window.driver import WAIT
 from trajopt.solvers.window.newton_slot import NewtonSlot

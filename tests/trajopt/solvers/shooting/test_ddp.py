@@ -36,10 +36,9 @@ from trajopt import (
 from trajopt.lq.definite_shift import definite_shift
 from trajopt.lq.lq import LQProblem, forward, solve_riccati
 from trajopt.lq.lq_solver import NumpyLQ
-from trajopt.solvers.options import DDPOptions
 from trajopt.solvers.shooting.ddp_model import Damping, NewtonModel, PlainModel, TrueModel, convex_lq
 from trajopt.solvers.shooting.iterate import measured
-from trajopt.solvers.shooting.shooting_loop import ShootingLoop
+from trajopt.solvers.window.shooting import solve_shooting
 from trajopt.stage.evaluation import StageEvaluator
 from trajopt.step.integrators import step_rows
 from trajopt.validation.validation import InvalidProblem
@@ -51,7 +50,7 @@ each_curvature = pytest.mark.parametrize("curvature", CURVATURES)
 
 def iterate(ocp, xs, us):
     evaluator = StageEvaluator(ocp, "exact")
-    return measured(xs, us, evaluator.expand(xs, us), evaluator, NumpyLQ(), None, DDPOptions())
+    return measured(xs, us, evaluator.expand(xs, us), evaluator, NumpyLQ(), None)
 
 
 def model(ocp_iterate, curvature, modifies=True):
@@ -278,8 +277,7 @@ def test_an_indefinite_start_without_gauss_newton_steps(curvature, indefinite, w
     start = iterate(ocp, *rolled_out(ocp, np.zeros((ocp.horizon, ocp.nu))))
     own = model(start, curvature, indefinite == "modify")
     assert solve_riccati(own.problem(start, UNDAMPED).lq).failed_at is not None
-    loop = ShootingLoop(ocp, start.evaluator, options, models=(own,), switch=1.0)
-    solution = loop.run(constant_guess(ocp))
+    solution = solve_shooting(ocp, constant_guess(ocp), options, None, start.evaluator, NumpyLQ(), (own,))
     assert solution.status.success, str(solution.status)
     assert {r.hessian for r in solution.history} == {curvature}
     check_optimum(ocp, solution)

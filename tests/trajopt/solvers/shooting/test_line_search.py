@@ -5,25 +5,26 @@ import pytest
 
 from trajopt.lq.lq import LQProblem, cost_change, forward, solve_riccati
 from trajopt.lq.lq_solver import NumpyLQ
+from trajopt.solvers.methods.shooting import Models, ShootingMethod
+from trajopt.solvers.methods.shooting_requests import Point, Step
 from trajopt.solvers.options import SLQOptions
+from trajopt.solvers.rules.line_search import ADRIFT, Drift, Found, Trial
 from trajopt.solvers.shooting.iterate import slope
-from trajopt.solvers.shooting.search.globalization import ADRIFT, Drift, Merit, SearchResult, line_search
-from trajopt.stage.evaluation import Candidates
+from trajopt.solvers.window.driver import run_alone
 
 
-def searched(cost) -> tuple[SearchResult, list[float]]:
+def searched(cost) -> tuple[Found, list[float]]:
     """What is taken for a cost along alpha whose slope is -1, by a model that expects the minimum at alpha = 1; what was tried."""
     tried: list[float] = []
 
-    def rollout(alphas):
-        tried.extend(alphas)
-        xs = np.array(alphas)[:, None, None]
-        return Candidates(xs, xs, np.zeros((len(alphas), 1, 1)), np.array([cost(a) for a in alphas]))
+    def trial(alpha):
+        tried.append(alpha)
+        return Trial(cost(alpha), 0.0)
 
-    def expected(alphas):
-        return Merit().expected_decrease(alphas, -1.0, 1.0, 0.0)
-
-    return line_search(rollout, Merit(), cost(0.0), expected, SLQOptions()), tried
+    method = ShootingMethod(Models(("gauss_newton",)), SLQOptions(), False, 1)
+    method.at = Point(True, cost(0.0), 1.0, 0.0, 0.0, 0.0)
+    search = method._searched(0, Step(-1, -1.0, 1.0, 1.0, 1.0, trial(1.0)), cost(0.0), 0.5)
+    return run_alone(search, lambda r: [trial(0.5**i) for i in range(r.first, r.first + r.count)]), tried
 
 
 def test_a_step_that_does_as_promised_is_taken_at_once():

@@ -15,10 +15,10 @@ from trajopt import DDPOptions, Guess, SLQOptions, StatusCode, control_cost, res
 from trajopt.guesses.guesses import constant_guess
 from trajopt.solvers.ddp import ddp
 from trajopt.solvers.methods.requests import Accept
-from trajopt.solvers.shooting.compiled.iteration_memory import shelf
 from trajopt.solvers.slq import slq
 from trajopt.solvers.window import newton
-from trajopt.solvers.window.newton_slot import TRIALS, NewtonSlot, trials_together
+from trajopt.solvers.window.memory import TRIALS, shelf, trials_together
+from trajopt.solvers.window.newton_slot import NewtonSlot
 
 pytestmark = pytest.mark.needs_compiler
 GOAL = np.array([0.4, 0.3, 0.0, 0.0])

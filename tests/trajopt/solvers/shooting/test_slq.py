@@ -36,9 +36,8 @@ from trajopt import (
 )
 from trajopt.lq.lq import reduced_gradient
 from trajopt.lq.lq_solver import NumpyLQ
-from trajopt.solvers.options import SLQOptions
+from trajopt.solvers.rules.line_search import adapted
 from trajopt.solvers.shooting.iterate import measured
-from trajopt.solvers.shooting.search.globalization import Merit
 from trajopt.stage.evaluation import StageEvaluator
 
 # -- linear problems ----------------------------------------------------------------------------------------------------
@@ -203,8 +202,8 @@ def test_gaps_of_rounding_ask_for_no_penalty(share, counts):
     expansion = evaluator.expand(*guess)
     d = np.full_like(expansion.lq.d, share * (1.0 + np.abs(guess.xs).max()))
     noisy = expansion._replace(lq=expansion.lq._replace(d=d))
-    at = measured(*guess, noisy, evaluator, NumpyLQ(), None, SLQOptions())
-    assert (Merit().adapted(1.0, 0.0, at.gap).penalty > 0.0) is counts
+    at = measured(*guess, noisy, evaluator, NumpyLQ(), None)
+    assert (adapted(0.0, 1.0, 0.0, at.gap) > 0.0) is counts
     assert at.defect == d.max()
 
 

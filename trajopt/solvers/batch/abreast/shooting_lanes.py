@@ -10,18 +10,18 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
-from dynamics_backends.compiled.interface.libraries import address, aligned, bound, struct_of
+from dynamics_backends.compiled.interface.libraries import address, aligned, bound, code_of, struct_of
 from dynamics_backends.protocol import Array
 from trajopt.lq.compiled_lq import CompiledLQ, abreast
 from trajopt.problem.ocp import OCP
 from trajopt.results.status import SOLVED, STATIONARY
+from trajopt.solvers.batch.abreast.iteration import CompiledIteration, source
+from trajopt.solvers.batch.abreast.iteration_memory import FinalData, PhaseData, SolveData, SweepsData
 from trajopt.solvers.batch.abreast.seats import Seats, TurnsData, Use, how_many, run_parts, with_seats
 from trajopt.solvers.batch.problems.values import ENDS, RESULT, Members
+from trajopt.solvers.methods.shooting import NEARLY
 from trajopt.solvers.options import SLQOptions
-from trajopt.solvers.shooting.compiled.compiled_iteration import CompiledIteration, code_of, source
-from trajopt.solvers.shooting.compiled.iteration_memory import FinalData, PhaseData, SweepsData
-from trajopt.solvers.shooting.optimality import NEARLY
-from trajopt.solvers.shooting.search.globalization import Regularization
+from trajopt.solvers.rules.regularization import Regularization
 from trajopt.stage.compiled.compiled_end import CompiledEnd
 from trajopt.stage.compiled.compiled_stages import CompiledStages
 from trajopt.stage.evaluation import Shooting, StageEvaluator
@@ -48,6 +48,8 @@ def library() -> ctypes.CDLL:
     ends = f"enum {{ {', '.join(f'{name.upper()} = {value}' for name, value in ENDS.items())} }};"
     found = with_seats(f"{source()}\n{ends}", ("shooting_seats.h",))
     size = bound(found, "batch_size", "i", ctypes.c_long)
+    if bound(found, "shooting_size", "", ctypes.c_long)() != ctypes.sizeof(SolveData):
+        raise RuntimeError("iterate.h and iteration_memory.py disagree about shooting_t")
     if [ctypes.sizeof(_Place), ctypes.sizeof(_Group), RESULT.itemsize] != [size(i) for i in range(3)]:
         raise RuntimeError("shooting_seats.h and shooting_lanes.py disagree about their structs")
     return found

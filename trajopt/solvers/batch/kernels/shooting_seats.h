@@ -154,7 +154,7 @@ static void ask_look(shooting_t *s, iterate_t *e)
 
 /* -- a solve -------------------------------------------------------------------------------------------------------------------- */
 
-/* The end of a search without success, at the best iterate: see _no_progress of shooting_loop.py. */
+/* The end of a search without success, at the best iterate: see _settled of methods/shooting.py. */
 static long settled(shooting_t *s, const group_t *g, result_t *result)
 {
     model_t step;
@@ -167,7 +167,7 @@ static long settled(shooting_t *s, const group_t *g, result_t *result)
     return s->state.drift > ADRIFT ? GAPS_STAY_OPEN : LINE_SEARCH_FAILED;
 }
 
-/* Iterate until a test fires: see _finished and _advance of shooting_loop.py. */
+/* Iterate until a test fires: see _finished and _advance of methods/shooting.py. */
 static long run(shooting_t *s, const group_t *g, const member_t *m, result_t *result)
 {
     const double began = now();
@@ -200,7 +200,7 @@ static long run(shooting_t *s, const group_t *g, const member_t *m, result_t *re
     }
 }
 
-/* The gains about the solution, or those of the last step: see _final_policy of shooting_loop.py. */
+/* The gains about the solution, or those of the last step: see Gains of shooting_requests.py. */
 static void tell_policy(shooting_t *s, const member_t *m)
 {
     const long N = s->N, n = s->sweeps.n, m_ = s->sweeps.m;
@@ -386,7 +386,6 @@ EXPORT void batch_run(group_t *g)
         s->sweeps.riccati = ask_riccati;
         s->ahead.nearly = g->nearly;
         if (!g->steps) s->ahead.to.dx = s->ahead.to.du = NULL;
-        s->quiet = 1;
     }
     g->turns.own = g, g->turns.serve = serve;
     take_turns(&g->turns, solve_next);

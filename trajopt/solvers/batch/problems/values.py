@@ -11,7 +11,6 @@ from dynamics_backends.compiled.interface.libraries import address
 from dynamics_backends.protocol import Array
 from trajopt.solvers.batch.problems.batch import Batch
 from trajopt.solvers.batch.solution import MEASURES
-from trajopt.solvers.shooting.compiled.compiled_iteration import CompiledIteration
 from trajopt.stage.compiled.compiled_end import CompiledEnd
 from trajopt.stage.compiled.compiled_stages import CompiledStages
 
@@ -28,7 +27,8 @@ _OWN = (
 )
 ENDS = {name: 16 + i for i, name in enumerate(_OWN)}
 """How a solve ended, beside the ends of an iteration; values of an enumeration that stands before shooting_seats.h."""
-COST_CONVERGED, NOT_POSITIVE_DEFINITE = CompiledIteration.COST_CONVERGED, CompiledIteration.NOT_POSITIVE_DEFINITE
+COST_CONVERGED, NOT_POSITIVE_DEFINITE = 1, 2
+"""How an iteration ended; values of the enumeration of iterate.h."""
 NOT_BEGUN = -1
 RESULT = np.dtype(
     [(name, np.int64) for name in ("code", "iterations", "failed_at")]

@@ -1,6 +1,6 @@
 /* The slot of a problem in Newton's method, and the kernels that answer its requests (trajopt/solvers/methods/requests.py) with the
    knots of one problem in the lanes.  Decisions stand in trajopt/solvers/methods/newton.py; nothing here decides.  Before this text
-   stand iterate.h, barrier.h, and the constants of newton_slot.py.
+   stand knots.h, barrier.h, and the constants of newton_slot.py.
 
    A slot holds two points (where the solve is, and the next one), three steps (two that are tried, and the last one taken) and the
    trajectories of the step lengths tried last.  In a window of many problems (newton_window.h) slots hold no expansions. */

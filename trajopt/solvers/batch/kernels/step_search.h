@@ -1,4 +1,4 @@
-/* The direction of an iteration of a shooting solver, and the step along it: see trajopt/solvers/shooting/search.  Before this text stands iterate.h. */
+/* The direction of an iteration of a shooting solver, and the step along it: see trajopt/solvers/methods/shooting.py.  Before this text stands iterate.h. */
 
 /* -- direction -------------------------------------------------------------------------------------------------------------- */
 
@@ -64,7 +64,11 @@ static int direction(shooting_t *s, iterate_t *at, model_t *step)
     while (1) {
         const double mu = s->state.mu, on_state = s->options.on_state ? mu : 0.0, on_control = mu - on_state;
         if (s->lower) {
-            failed = solve_bounded(&s->sweeps, lq, room_for(s, at), on_state, on_control, &s->bounded, s->policy, s->step);
+            bounded_room *w = &s->bounded;
+            bounded_begin(&s->sweeps, lq, room_for(s, at), on_state, on_control, w, s->policy);
+            do w->sweep.failed = s->sweeps.riccati(w->sweep.p, w->sweep.bounds, w->sweep.on_state, 0.0, NULL, w->sweep.to);
+            while (bounded_next(&s->sweeps, w, s->step));
+            failed = w->failed;
             if (failed < 0) step->D2 = curvature(s, lq, s->step);
         } else {
             double change[2];
@@ -130,7 +134,7 @@ static double decrease(const shooting_t *s, const iterate_t *at, long row)
 static int is_good(found_t found) { return found.accepted && found.actual >= LOWER_RATIO * found.expected; }
 
 /* Look at `count` step lengths that were rolled out last, of which the first is the number `first`, beside the best of those before, whose
-   number is NONE where there is none: see _best of globalization.py.  Returns whether shorter ones are to be looked at. */
+   number is NONE where there is none: see _shortened of shooting.py.  Returns whether shorter ones are to be looked at. */
 static int look_at(const shooting_t *s, const iterate_t *at, model_t step, long first, long count, found_t *best, long *number)
 {
     for (long i = 0; i < count; i++) {
@@ -170,7 +174,7 @@ static void correct(shooting_t *s, iterate_t *at, lq_step current)
     s->record.seconds[BACKWARD] += now() - began;
 }
 
-/* A full step, or longer ones in its direction, with the lowest merit: see _stretched of globalization.py. */
+/* A full step, or longer ones in its direction, with the lowest merit: see _stretched of shooting.py. */
 static found_t stretched(shooting_t *s, const iterate_t *at, found_t full)
 {
     const long first = 1 + (s->options.max_backtracks > POLISHED ? s->options.max_backtracks : POLISHED); /* behind 1, 1/2, ... */
@@ -183,7 +187,7 @@ static found_t stretched(shooting_t *s, const iterate_t *at, found_t full)
     return best;
 }
 
-/* The line search on the merit: see line_search of globalization.py. */
+/* The line search on the merit: see _searched of shooting.py. */
 static found_t search(shooting_t *s, iterate_t *at, model_t step)
 {
     found_t best;
@@ -234,7 +238,7 @@ static int take(shooting_t *s, long row, double mu)
     return measure(s, e, s->D + row * d, mu);
 }
 
-/* The longest of a few steps that reduces the residual, or the cost as told by the gradients at both ends: see polish of step_search.py. */
+/* The longest of a few steps that reduces the residual, or the cost as told by the gradients at both ends: see _polished of shooting.py. */
 static found_t polish(shooting_t *s, iterate_t *at, model_t step)
 {
     const options_t *o = &s->options;

@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import ctypes
 import math
-import threading
 from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
 
-from dynamics_backends.compiled.interface.libraries import aligned, struct_of
+from dynamics_backends.compiled.interface.libraries import struct_of
 from dynamics_backends.protocol import Array
 
 NONE, SLOTS = -1, 3
@@ -41,10 +40,11 @@ class _Bounded(ctypes.Structure):
         *((name, ctypes.c_void_p) for name in ("R", "q", "r", "zero", "lower", "upper", "k", "lambda", "g")),
         ("about", _Policy),
         ("move", _Step),
+        ("state", 37 * ctypes.c_long),
     ]
 
 
-_NUMBERS = "cost merit stop gradient defect mu step_norm violation expected actual alpha kkt kkt_new change"
+_NUMBERS = "cost expected alpha kkt kkt_new change"
 
 
 class _Record(ctypes.Structure):
@@ -73,10 +73,7 @@ class SolveData(ctypes.Structure):
     """shooting_t of iterate.h."""
 
     _fields_ = [
-        *(
-            (name, ctypes.c_long)
-            for name in ("N", "nx", "count", "nonlinear", "nodes", "abreast", "quiet", "shared", "holder")
-        ),
+        *((name, ctypes.c_long) for name in ("N", "nx", "count", "nonlinear", "nodes", "abreast", "shared", "holder")),
         ("phases", ctypes.c_void_p),
         ("end", FinalData),
         ("sweeps", SweepsData),
@@ -162,32 +159,3 @@ def pointers(s: Sizes) -> tuple[Array, Array]:
         fields.append((begin + getattr(struct, field).offset) // 8)
         offsets.append(8 * at)
     return np.array(fields), np.array(offsets)
-
-
-LENGTHS = 4
-"""How many lengths memory is kept of."""
-
-
-class _Shelf:
-    """Memory of solves that are over, by its length, for those to come; of the lengths that were used last."""
-
-    def __init__(self) -> None:
-        self._free: dict[int, list[Array]] = {}
-        self._held = threading.Lock()
-
-    def take(self, doubles: int) -> Array:
-        with self._held:
-            free = self._free.get(doubles)
-            if free:
-                return free.pop()
-        return aligned(doubles)
-
-    def put_back(self, memory: Array) -> None:
-        with self._held:
-            free = self._free.pop(len(memory), [])
-            self._free[len(memory)] = [*free[-1:], memory]
-            if len(self._free) > LENGTHS:
-                del self._free[next(iter(self._free))]
-
-
-shelf = _Shelf()

@@ -1,22 +1,5 @@
-/* One iteration of a shooting solver: the twin of ShootingLoop._advance of trajopt/solvers/shooting/shooting_loop.py for one model,
-   the plain expansion.  Before this text stands step_search.h. */
-
-static double violation(const shooting_t *s, const iterate_t *e)
-{
-    double most = 0.0;
-    for (long i = 0; s->lower && i < s->N * s->sweeps.m; i++)
-        most = fmax(most, fmax(s->lower[i] - e->us[i], e->us[i] - s->upper[i]));
-    return most;
-}
-
-static void tell(shooting_t *s, const iterate_t *at, found_t found, double mu)
-{
-    record_t *r = &s->record;
-    const double size = fmax(largest(s->step.dx, (s->N + 1) * s->sweeps.n), largest(s->step.du, s->N * s->sweeps.m));
-    r->merit = phi(s, at), r->stop = at->stop, r->gradient = at->gradient, r->defect = at->defect;
-    r->mu = mu, r->step_norm = r->alpha * size, r->violation = violation(s, at);
-    r->actual = found.actual;
-}
+/* One iteration of a shooting method with one model, the plain expansion: what ShootingMethod._advance of trajopt/solvers/methods/shooting.py does, for
+   batches.  Before this text stands step_search.h. */
 
 /* Adapt mu to the outcome; whether the solve ends here. */
 static int judge(shooting_t *s, const iterate_t *at, iterate_t *new, found_t found, int polished)
@@ -75,9 +58,9 @@ static void hold(shooting_t *s, const iterate_t *e, double cost)
     }
 }
 
-/* The iterate in the slot `at` from a guess there, within the bounds, with the parts between nodes rolled out: see _start of shooting_loop.py;
+/* The iterate in the slot `at` from a guess there, within the bounds, with the parts between nodes rolled out: see Start of shooting_requests.py;
    0 where it is not finite. */
-EXPORT int shooting_start(shooting_t *s)
+static int shooting_start(shooting_t *s)
 {
     const long N = s->N, n = s->sweeps.n, m = s->sweeps.m;
     iterate_t *e = s->slots + s->at;
@@ -100,7 +83,7 @@ EXPORT int shooting_start(shooting_t *s)
 
 /* One iteration from the slot `at`: a direction, a search along it, the next iterate in the slot `fresh` (NONE: none).  Where the solve
    goes on, that is the one to go on from. */
-EXPORT int shooting_iterate(shooting_t *s)
+static int shooting_iterate(shooting_t *s)
 {
     iterate_t *at = s->slots + s->at;
     model_t step;
@@ -109,7 +92,7 @@ EXPORT int shooting_iterate(shooting_t *s)
     for (s->fresh = 0; s->fresh == s->at || s->fresh == s->best; s->fresh++) {}
     if (!direction(s, at, &step)) return NOT_POSITIVE_DEFINITE;
     adapt(&s->state, step);
-    const double mu = s->state.mu, hope = promise(&s->state, step, phi(s, at));
+    const double hope = promise(&s->state, step, phi(s, at));
     int moved = 0, polished = !(hope > ROUNDING);
     if (!polished) {
         found = search(s, at, step);
@@ -123,30 +106,10 @@ EXPORT int shooting_iterate(shooting_t *s)
     const double told = now();
     const int code = judge(s, at, moved ? s->slots + s->fresh : NULL, found, polished);
     s->record.cost = at->cost, s->record.expected = found.expected, s->record.alpha = moved ? found.alpha : 0.0;
-    if (!s->quiet) tell(s, at, found, mu);
     s->record.seconds[BACKWARD] += now() - told;
     if (!moved) s->fresh = NONE;
     else if (code == GO_ON) s->at = s->fresh;
     return code;
-}
-
-/* How far the iterate to go on from is from optimal, under the gains of the last step. */
-EXPORT double shooting_kkt(shooting_t *s, long slot)
-{
-    return kkt(s, s->slots + slot);
-}
-
-/* The policy about the iterate in a slot, gains K (N, m, n) and steps k (N, m): the knot where Quu cannot be factorized, or NONE. */
-EXPORT long shooting_gains(shooting_t *s, long slot, double mu, double *K, double *k)
-{
-    iterate_t *at = s->slots + slot;
-    recall(s, at);
-    const lq_problem lq = lq_of(at, s->N);
-    const lq_policy policy = {K, k, s->policy.Vx, s->policy.Vxx};
-    const double on_state = s->options.on_state ? mu : 0.0;
-    if (!s->lower) return s->sweeps.riccati(&lq, NULL, on_state, mu - on_state, NULL, &policy);
-    const lq_bounds limits = room_for(s, at);
-    return s->sweeps.riccati(&lq, &limits, on_state, mu - on_state, NULL, &policy);
 }
 
 EXPORT long shooting_size(void) { return sizeof(shooting_t); }

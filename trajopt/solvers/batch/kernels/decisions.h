@@ -1,5 +1,5 @@
 /* What one problem's iteration decides, as scalars: merit, acceptance and regularization of
-   trajopt/solvers/shooting/search/globalization.py, with its constants. */
+   trajopt/solvers/rules/{line_search,regularization}.py, with their constants. */
 
 /* See the options of the same names. */
 typedef struct {
@@ -8,7 +8,7 @@ typedef struct {
 } options_t;
 
 /* What outlives an iteration: the penalty of the merit, mu and its rate of change, iterations decided by gradients without progress,
-   and Drift of globalization.py. */
+   and Drift of line_search.py. */
 typedef struct {
     double penalty, mu, delta, drift_gap;
     long idle, drift;
@@ -57,7 +57,7 @@ static void lower_mu(globalization_t *g, const options_t *o)
     g->mu = mu >= o->smallest ? mu : 0.0;
 }
 
-/* Whether open gaps, of l1 norm `gap`, are given up behind a step of a length, 0 for one that was refused: see Drift of globalization.py. */
+/* Whether open gaps, of l1 norm `gap`, are given up behind a step of a length, 0 for one that was refused: see Drift of line_search.py. */
 static int adrift(globalization_t *g, double alpha, double gap)
 {
     if (g->drift == 0 || gap < CLOSING * g->drift_gap) g->drift = 0, g->drift_gap = gap;

@@ -1,23 +1,5 @@
-/* A solve of a shooting solver and its iterates with their expansions: the twin of iterate.py.  Before this text stand lq_types.h, stage_types.h,
-   bounded_lq.h and decisions.h, and the constants of globalization.py.
-
-   Nothing here, in step_search.h and in iteration.h knows the sizes of a problem: what does comes as functions, compiled for it.  So this is compiled once. */
-
-/* The knots first .. last, whose dynamics and cost read `read` controls, in their library. */
-typedef struct {
-    long first, last, read;
-    void (*expand)(const stages_t *s, const point_t *at, long first, long last, const first_t *out, void *room);
-    void (*roll)(const stages_t *s, const trials_t *r, const parts_t *p, long first, long last, void *room);
-    const stages_t *stages;
-    void *room;
-} phase_t;
-
-typedef struct {
-    void (*expand)(const end_t *s, const double *x, const end_first_t *out, void *room);
-    void (*values)(const end_t *s, const double *xs, long stride, long count, double *cost, double *g, void *room);
-    const end_t *end;
-    void *room;
-} final_t;
+/* A solve of a shooting method in C and its iterates with their expansions, for batches.  Before this text stand knots.h and bounded_lq.h of
+   trajopt/solvers/window/kernels, decisions.h, and the constants of trajopt/solvers/rules/line_search.py. */
 
 /* See Iterate of iterate.py; costs (N + 1,) by knot. */
 typedef struct {
@@ -28,12 +10,9 @@ typedef struct {
 /* See IterationRecord; kkt_new: of the next iterate where the solve ends there, change: the share by which it improved the cost.
    failed_at: the knot of an indefinite Quu.  seconds: derivatives, sweeps, roll-outs. */
 typedef struct {
-    double cost, merit, stop, gradient, defect, mu, step_norm, violation, expected, actual, alpha, kkt, kkt_new, change, seconds[3];
+    double cost, expected, alpha, kkt, kkt_new, change, seconds[3];
     long failed_at;
 } record_t;
-
-enum { DERIVATIVES, BACKWARD, ROLLOUT };
-enum { NONE = -1 };
 
 /* What the way back over the knots of an iterate gives beside its residuals, where many problems are solved side by side: the direction with the
    damping mu, in room of its own.  look: finds both, NULL where one problem is solved alone.  to.dx, to.du: NULL where roll-outs begin nowhere but
@@ -49,11 +28,10 @@ typedef struct {
 
 /* A solve.  phases, node, lower and upper (bounds on us, NULL for none) and alphas (1, 1/2, ..., then 1, 2, ...) describe the problem; slots hold iterates,
    of which `at`, `fresh` and `best` are numbers; X, U, D, cost and part_cost, start, stop, trial hold what is tried.  nodes: how many there
-   are; abreast: step lengths that are tried side by side; quiet: whether nobody reads more of the record than cost, kkt, alpha
-   and what was expected; shared: whether the slots have one memory for A, B and the second derivatives, so that one problem of many takes little
+   are; abreast: step lengths that are tried side by side; shared: whether the slots have one memory for A, B and the second derivatives, so that one problem of many takes little
    room, and holder the number of the one whose they are. */
 struct shooting {
-    long N, nx, count, nonlinear, nodes, abreast, quiet, shared, holder;
+    long N, nx, count, nonlinear, nodes, abreast, shared, holder;
     const phase_t *phases;
     final_t end;
     sweeps_t sweeps;
@@ -74,49 +52,6 @@ struct shooting {
 };
 
 enum { GO_ON, COST_CONVERGED, NOT_POSITIVE_DEFINITE, NO_PROGRESS };
-
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
-/* Reductions go in PARTS at once: a compiler may not change their order by itself. */
-#define PARTS 16
-
-static double largest(const double *x, long count)
-{
-    double part[PARTS] = {0.0}, most = 0.0;
-    long i = 0;
-    for (; i + PARTS <= count; i += PARTS)
-        for (int j = 0; j < PARTS; j++) part[j] = fabs(x[i + j]) > part[j] ? fabs(x[i + j]) : part[j];
-    for (; i < count; i++) most = fabs(x[i]) > most ? fabs(x[i]) : most;
-    for (int j = 0; j < PARTS; j++) most = part[j] > most ? part[j] : most;
-    return most;
-}
-
-static double l1(const double *x, long count)
-{
-    double part[PARTS] = {0.0}, sum = 0.0;
-    long i = 0;
-    for (; i + PARTS <= count; i += PARTS)
-        for (int j = 0; j < PARTS; j++) part[j] += fabs(x[i + j]);
-    for (; i < count; i++) sum += fabs(x[i]);
-    for (int j = 0; j < PARTS; j++) sum += part[j];
-    return sum;
-}
-
-static double dot(const double *x, const double *y, long count)
-{
-    double part[PARTS] = {0.0}, sum = 0.0;
-    long i = 0;
-    for (; i + PARTS <= count; i += PARTS)
-        for (int j = 0; j < PARTS; j++) part[j] += x[i + j] * y[i + j];
-    for (; i < count; i++) sum += x[i] * y[i];
-    for (int j = 0; j < PARTS; j++) sum += part[j];
-    return sum;
-}
 
 static lq_problem lq_of(const iterate_t *e, long N) { return (lq_problem){e->A, e->B, e->d, e->Q, e->q, e->S, e->R, e->r, N}; }
 

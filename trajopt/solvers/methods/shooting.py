@@ -1,0 +1,570 @@
+"""Shooting by a line search: solve an LQ problem about the trajectory, search along its solution, expand, and so on.
+
+Single shooting, multiple shooting every K knots, GNMS and FDDP differ in the nodes and in how their gaps close
+(:class:`~trajopt.stage.evaluation.Shooting`), and in nothing else.  A step is accepted that reduces the merit, cost + penalty |d|_1
+(:mod:`trajopt.solvers.rules.line_search`). Where its expected decrease is below what double precision can tell apart in a cost,
+gradients decide instead, so that they converge to their own accuracy, not to the square root of that of the cost.
+
+Several models may be solved for a direction, the one of most curvature last. Where the preferred model's step is spoiled, those of
+the others compete with it, and the winner is preferred from then on. The last one is preferred after an iteration that reduces the
+merit by less than the share ``switch``: where progress is slow, curvature pays (compare the switch of R. Fletcher, C. Xu, IMA J.
+Numer. Anal. 7, 1987), and near the solution progress is slow.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Generator
+from enum import IntEnum
+from math import inf, nan, sqrt
+from typing import Any, NamedTuple
+
+from trajopt.results.status import SOLVED, STATIONARY
+from trajopt.solvers.methods.shooting_requests import (
+    GO,
+    MARK,
+    STAY,
+    Back,
+    Choose,
+    Correct,
+    Direction,
+    Expand,
+    Gains,
+    Go,
+    Kkt,
+    Point,
+    Rate,
+    Request,
+    Roll,
+    Start,
+    Step,
+)
+from trajopt.solvers.options import SLQOptions
+from trajopt.solvers.rules.line_search import (
+    DOUBLINGS,
+    LOWER_RATIO,
+    MAX_CORRECTIONS,
+    MAX_IDLE,
+    NEAR_ROUNDING,
+    POLISHED,
+    PROGRESS,
+    ROUNDING,
+    STEADY,
+    TOO_MUCH,
+    Found,
+    Trial,
+    adapted,
+    decrease,
+    expected_decrease,
+    share,
+)
+from trajopt.solvers.rules.regularization import Regularization
+
+NEARLY = 100.0
+"""The scaled KKT error is asked for where that of the last iterate was below so many times its tolerance."""
+SPOILED_AT = 0.25
+"""A step no longer than this is one that curvature may have spoiled: the step without it is tried too."""
+BENT = 4
+"""Lengths 1, 1/2, ... tried along a parabola; shorter ones are as good as straight."""
+STRETCHED = 2
+"""Doublings of the straight step that are tried beside parabolas."""
+
+
+class End(IntEnum):
+    """CHEAPER: the cost hardly falls. ROUNDED: double precision allows no more. GAPS_OPEN: only short steps are accepted."""
+
+    CONVERGED = 0
+    OPTIMAL = 1
+    CHEAPER = 2
+    MOST_ITERATIONS = 3
+    OUT_OF_TIME = 4
+    ROUNDED = 5
+    INTERRUPTED = 6
+    NOT_FINITE = 7
+    NO_STEP = 8
+    GAPS_OPEN = 9
+    NOT_POSITIVE_DEFINITE = 10
+
+
+class Ended(NamedTuple):
+    """The end, and the errors of the iterate where a test was met; change: the share by which the last step lowered the cost.
+
+    failed_at: the knot where Quu could not be factorized last.
+    """
+
+    end: End
+    iterations: int
+    gradient: float
+    defect: float
+    kkt: float
+    change: float
+    failed_at: int
+
+
+class Models(NamedTuple):
+    """What may be solved for a direction: the name of its second derivatives, and whether it can make Quu positive definite.
+
+    curved: whether steps are searched along parabolas too, where those of all models compete once progress is slow.
+    """
+
+    names: tuple[str, ...]
+    modify: tuple[bool, ...] = (False,)
+    switch: float = 0.0
+    curved: bool = False
+
+
+class Attempt(NamedTuple):
+    """A step of a model in a place and what its search found: the next iterate, or None; penalty and regularization behind it.
+
+    kkt: the scaled KKT error of the next iterate under the policy of the step, NaN where it is not known.
+    """
+
+    place: int
+    model: int
+    mu: float
+    step: Step
+    found: Found
+    polished: bool
+    new: Point | None
+    kkt: float
+    penalty: float
+    regularization: Regularization
+
+    @property
+    def spoiled(self) -> bool:
+        """Whether the step was refused or short."""
+        return self.new is None or (not self.polished and self.found.alpha <= SPOILED_AT)
+
+
+Report = Callable[..., None]
+"""Called with the numbers of a record (:class:`trajopt.results.records.IterationRecord`) while the solve stands where the step
+started from."""
+Solve = Generator[Request, Any, Ended]
+
+
+class ShootingMethod:
+    """One solve: ``solve`` is the method; the attributes tell where it is, also after an interruption.
+
+    at, stop: the iterate, and the larger of its gradient and its largest gap, each by its tolerance. begun: whether there is one.
+    kkt: its scaled KKT error under the last policy, NaN where it is not known. going: whether the slot has yet to go there
+    (STAY: it is there). iteration: iterations done. corrects: whether there are nodes whose gaps close linearly.
+    """
+
+    def __init__(
+        self,
+        models: Models,
+        options: SLQOptions,
+        corrects: bool,
+        max_iterations: int,
+        report: Report | None = None,
+    ) -> None:
+        self.models, self.options, self.corrects = models, options, corrects
+        self.max_iterations, self.report = max_iterations, report
+        self.several = len(models.names) > 1 or any(models.modify)
+        self.slow = models.switch >= 1.0
+        self.preferred = len(models.names) - 1 if self.slow else 0
+        self.regularization = Regularization.of(options)
+        self.penalty, self.drift = options.penalty, STEADY
+        self.at = Point(False, *[nan] * 5)
+        self.best, self.best_stop, self.is_best = self.at, inf, False
+        self.kkt = self.cheaper_kkt = self.stop = nan
+        self.change, self.failed_at = 0.0, -1
+        self.iteration = self.idle = 0
+        self.going, self.begun, self.nearly = STAY, False, False
+        self.began = time.perf_counter()
+
+    def solve(self, *, gains: bool = True) -> Solve:
+        """Iterate from the guess until a test is met; gains: whether feedback gains belong to the solution."""
+        at = yield Start(self.regularization.mu)
+        if not at.finite:
+            return self.ended(End.NOT_FINITE, nan)
+        self._arrive(at)
+        self.begun, end = True, None
+        while end is None:
+            end = yield from self._finished()
+            if end is None:
+                end = yield from self._advance()
+        kkt = yield from self._measured()
+        ended = self.ended(end, self.cheaper_kkt if end is End.CHEAPER else kkt)
+        if gains:
+            yield self.last_gains()
+        return ended
+
+    def ended(self, end: End, kkt: float) -> Ended:
+        """An end where the solve is."""
+        return Ended(end, self.iteration, self.at.gradient, self.at.defect, kkt, self.change, self.failed_at)
+
+    def last_gains(self) -> Gains:
+        """The request for gains about the iterate."""
+        return Gains(len(self.models.names) - 1 if self.slow or not self.models.curved else 0, self.regularization.mu)
+
+    # -- iterates -----------------------------------------------------------------------------------------------------------
+    def _arrive(self, at: Point) -> None:
+        o = self.options
+        gradient, defect = at.gradient / o.gradient_tolerance, at.defect / o.defect_tolerance
+        self.at, self.stop = at, defect if defect > gradient else gradient
+
+    def _measured(self) -> Generator[Request, Any, float]:
+        """Stand at the iterate; its scaled KKT error under the last policy."""
+        if self.going:
+            yield Go(self.going)
+            self.going = STAY
+        if self.kkt != self.kkt:
+            self.kkt = yield Kkt()
+        return self.kkt
+
+    def _finished(self) -> Generator[Request, Any, End | None]:
+        o = self.options
+        if self.stop <= 1.0:
+            return End.CONVERGED
+        if self.nearly and self.at.defect <= o.defect_tolerance and (yield from self._measured()) <= o.kkt_tolerance:
+            return End.OPTIMAL
+        if self.iteration >= self.max_iterations:
+            return End.MOST_ITERATIONS
+        if o.time_limit is not None and time.perf_counter() - self.began > o.time_limit:
+            return End.OUT_OF_TIME
+        return None
+
+    # -- an iteration -------------------------------------------------------------------------------------------------------
+    def _advance(self) -> Generator[Request, Any, End | None]:
+        """A direction, a search along it, the next iterate; the end, if the solve ends here."""
+        attempt = yield from (self._best_attempt() if self.several else self._tried(0, 0, False, None))
+        if attempt is None:
+            return End.NOT_POSITIVE_DEFINITE
+        if self.several:
+            yield Choose(attempt.place)
+        at, new = self.at, attempt.new
+        self.penalty, self.regularization, self.kkt = attempt.penalty, attempt.regularization, attempt.step.kkt
+        self._note_best(attempt)
+        open_gaps = self.corrects and at.defect > self.options.defect_tolerance
+        alpha = 0.0 if new is None else attempt.found.alpha
+        self.drift = self.drift.after(alpha, at.gap) if open_gaps else STEADY
+        given_up = self.idle > MAX_IDLE or self.drift.over or (new is None and self.regularization.saturated)
+        if self.report is not None:
+            self._report(attempt)
+        self._note_promise(attempt, alpha)
+        self.iteration += 1
+        if given_up:
+            return (yield from self._settled())
+        if new is None:
+            self.regularization = self.regularization.raised()
+            return None
+        if attempt.found.long_and_good:
+            self.regularization = self.regularization.lowered()
+        return (yield from self._left(attempt, new))
+
+    def _note_best(self, attempt: Attempt) -> None:
+        """The iterate is the best so far, unless gradients decide and it is little better; idle: iterations since then."""
+        if not attempt.polished or self.stop < PROGRESS * self.best_stop:
+            self.best, self.best_stop, self.is_best, self.idle = self.at, self.stop, True, 0
+        self.idle += 1
+
+    def _note_promise(self, attempt: Attempt, alpha: float) -> None:
+        """Whether the measure of the next iterate is worth a look: this one has a small one, and the step promised little of the
+        cost. Where costates blow up over an unstable horizon, the terms that the measure is relative to do too.
+        """
+        tolerance = self.options.kkt_tolerance
+        self.nearly = (
+            attempt.step.kkt <= NEARLY * tolerance
+            and alpha > 0.0
+            and abs(attempt.found.expected) <= sqrt(tolerance) * abs(self.at.cost)
+        )
+
+    def _left(self, attempt: Attempt, new: Point) -> Generator[Request, Any, End | None]:
+        """Leave for the next iterate; the end where the cost hardly falls, which is an end there if it is nearly optimal."""
+        o, change = self.options, abs(self.at.cost - new.cost)
+        end, kkt = None, attempt.kkt
+        if change < o.cost_tolerance * abs(new.cost) and new.defect <= o.defect_tolerance:
+            end, self.change = End.CHEAPER, change / abs(new.cost)
+            if kkt != kkt:
+                kkt, _ = yield Rate(attempt.place, attempt.found.alpha)
+            self.cheaper_kkt = kkt
+        if end is None or kkt <= STATIONARY:
+            self.going, self.is_best, self.kkt = MARK if self.is_best else GO, False, kkt
+            self._arrive(new)
+        return end
+
+    def _settled(self) -> Generator[Request, Any, End]:
+        """The end of a search without success: rounding, if even the full step without mu promises next to nothing."""
+        if not self.is_best:
+            yield Back()
+            self.kkt = nan
+        self._arrive(self.best)
+        kkt = yield from self._measured()
+        self.regularization = self.regularization._replace(mu=0.0, delta=1.0)
+        step = yield from self._direction(0, 0, False)
+        if step is None:
+            return End.NOT_POSITIVE_DEFINITE
+        at = self.at
+        merit = at.cost + self.penalty * at.gap
+        if (
+            kkt <= SOLVED
+            or share(expected_decrease(self.penalty, 1.0, step.D1, step.D2, at.gap), merit) <= NEAR_ROUNDING
+        ):
+            return End.ROUNDED
+        return End.GAPS_OPEN if self.drift.over else End.NO_STEP
+
+    # -- steps ------------------------------------------------------------------------------------------------------------------
+    def _direction(self, place: int, model: int, definite: bool) -> Generator[Request, Any, Step | None]:
+        """The solution of a model's LQ problem, with more regularization until Quu can be factorized; None where it cannot.
+
+        A model that can make Quu positive definite is left at the first failure: others come first.
+        """
+        rolled = not self.models.curved
+        while True:
+            step: Step = yield Direction(place, model, definite, self.regularization.mu, self.going, rolled)
+            self.going = STAY
+            if step.failed < 0:
+                return step
+            self.failed_at = step.failed
+            if self.regularization.saturated or self.models.modify[model]:
+                return None
+            self.regularization = self.regularization.raised()
+
+    def _tried(
+        self, place: int, model: int, definite: bool, rival: Attempt | None
+    ) -> Generator[Request, Any, Attempt | None]:
+        """The step of a model, and the search along it, which ends where it is beaten by a rival; None where there is no step."""
+        step = yield from self._direction(place, model, definite)
+        if step is None:
+            return None
+        at = self.at
+        self.penalty = penalty = adapted(self.penalty, step.D1, step.D2, at.gap)
+        start, regularization = at.cost + penalty * at.gap, self.regularization
+        hoped = expected_decrease(penalty, 1.0, step.D1, step.D2, at.gap)
+        promise = share(hoped, start)
+        found, new, kkt = None, None, nan
+        if promise > ROUNDING:
+            search = self._most_reduced if self.models.curved else self._searched
+            found = yield from search(place, step, start, hoped)
+            if found.accepted:
+                if rival is not None and beaten(found.trial, penalty, rival):
+                    return Attempt(
+                        place, model, regularization.mu, step, found, False, None, nan, penalty, regularization
+                    )
+                mu = regularization.lowered().mu if found.long_and_good and regularization.mu else regularization.mu
+                new = yield Expand(place, found.row, self._next(model, found) if self.several else model, mu)
+                new = new if new.finite else None
+        polished = found is None or (new is None and promise <= NEAR_ROUNDING)
+        if found is None or polished:
+            found, new, kkt = yield from self._polished(place, model, step, start)
+        return Attempt(place, model, regularization.mu, step, found, polished, new, kkt, penalty, regularization)
+
+    def _best_attempt(self) -> Generator[Request, Any, Attempt | None]:
+        """The preferred model's step, or the best of all where it is spoiled, or where curves are searched and progress has become
+        slow; last those that change Quu.
+        """
+        before, preferred, models = (self.penalty, self.regularization), self.preferred, self.models
+        best = yield from self._tried(0, preferred, False, None)
+        failed_at = self.failed_at
+        self.slow = self.slow or best is None or self._is_slow(best.found)
+        numbers = range(len(models.names))
+        others = [(i, False) for i in numbers if i != preferred] + [(i, True) for i in numbers if models.modify[i]]
+        for model, definite in others:
+            if not (best is None or (self.slow if models.curved else best.spoiled)):
+                break
+            self.penalty, self.regularization = before
+            best = better(best, (yield from self._tried(0 if best is None else 1 - best.place, model, definite, best)))
+        if best is None:
+            self.failed_at = failed_at
+        else:
+            self.preferred = best.model if best.model != preferred else self._next(best.model, best.found)
+        return best
+
+    def _next(self, model: int, found: Found) -> int:
+        """The model to prefer after a step of one: the last where that was slow."""
+        return len(self.models.names) - 1 if self._is_slow(found) else model
+
+    def _is_slow(self, found: Found) -> bool:
+        return found.actual < self.models.switch * abs(self.at.cost + self.penalty * self.at.gap)
+
+    # -- searches -----------------------------------------------------------------------------------------------------------
+    def _searched(self, place: int, step: Step, start: float, hoped: float) -> Generator[Request, Any, Found]:
+        """The longest of the steps 1, 1/2, 1/4, ... that realizes its share of the expected decrease ``hoped`` of the merit.
+
+        The full step is tried alone, then with second-order corrections while they help, then the others together.  One that
+        realizes less than the share :data:`~trajopt.solvers.rules.line_search.LOWER_RATIO` gives way to the next one while that
+        gains more.  A full step that gains much more than it promised is stretched: Gauss-Newton's Hessian lacks curvature of
+        either sign, and where that is negative it converges linearly, by steps that are too short.
+        """
+        ratio, actual = self.options.accept_ratio, decrease(start, self.penalty, step.trial)
+        best = Found(actual >= ratio * hoped > 0.0, 0, 1.0, hoped, actual, step.trial)
+        if best.accepted:
+            if actual >= TOO_MUCH * hoped:
+                return (yield from self._stretched(place, best, start))
+            if actual >= LOWER_RATIO * hoped:
+                return best
+        elif self.corrects:
+            best = yield from self._corrected(place, best, start)
+            if best.accepted:
+                return best
+        return (yield from self._shortened(place, step, best, start))
+
+    def _stretched(self, place: int, full: Found, start: float) -> Generator[Request, Any, Found]:
+        """The one of the longer steps, or the full one, with the lowest merit."""
+        best, first = full, -DOUBLINGS
+        while first <= 0:
+            trials = yield Roll(place, first, 1 - first, False)
+            for row, trial in enumerate(trials):
+                actual = decrease(start, self.penalty, trial)
+                if best is full or actual >= best.actual:  # of equal ones the shortest
+                    best = Found(True, row, 0.5 ** (first + row), full.expected, actual, trial)
+                    last = first
+            first += len(trials)
+        if last + len(trials) != 1:  # others stand there
+            return (yield from self._rolled_again(place, last + best.row, best))
+        return best
+
+    def _rolled_again(self, place: int, number: int, found: Found) -> Generator[Request, Any, Found]:
+        """What was found, by length 2^-number, in row 0."""
+        yield Roll(place, number, 1, False)
+        return found._replace(row=0)
+
+    def _corrected(self, place: int, full: Found, start: float) -> Generator[Request, Any, Found]:
+        """The best of a full step that was refused and its second-order corrections: the first one that is accepted."""
+        ratio, best = self.options.accept_ratio, full
+        for number in range(MAX_CORRECTIONS):
+            if full.actual == -inf:
+                break
+            trial = yield Correct(place, number > 0)
+            before, actual = full.actual, decrease(start, self.penalty, trial)
+            full = full._replace(accepted=actual >= ratio * full.expected > 0.0, actual=actual, trial=trial)
+            if full.accepted:
+                return full
+            if actual > best.actual:
+                best = full
+            if actual < before:
+                break
+        return best
+
+    def _shortened(self, place: int, step: Step, best: Found, start: float) -> Generator[Request, Any, Found]:
+        """The first of the steps 1/2, 1/4, ... that is accepted, or one behind it while they gain more and it is not good; else the
+        one with the lowest merit of them and the full one.
+        """
+        o, at, penalty = self.options, self.at, self.penalty
+        first, number, looking, last = 1, 0, True, 0
+        while looking and first <= o.max_backtracks:
+            trials = yield Roll(place, first, o.max_backtracks + 1 - first, False)
+            for row, trial in enumerate(trials):
+                alpha = 0.5 ** (first + row)
+                expected = expected_decrease(penalty, alpha, step.D1, step.D2, at.gap)
+                actual = decrease(start, penalty, trial)
+                accepted = actual >= o.accept_ratio * expected > 0.0
+                looking = not best.accepted or actual > best.actual
+                if not looking:
+                    break
+                if accepted or actual > best.actual:
+                    best = Found(accepted or best.accepted, row, alpha, expected, actual, trial)
+                    number = first + row
+                if best.good:
+                    looking = False
+                    break
+            last, first = first, first + len(trials)
+        if best.accepted and number < last:  # others stand there
+            return (yield from self._rolled_again(place, number, best))
+        return best
+
+    def _most_reduced(self, place: int, step: Step, start: float, hoped: float) -> Generator[Request, Any, Found]:
+        """The step of the lowest merit along the straight line and along the parabola, accepted if it realizes its share of
+        what its length promises.
+        """
+        o, gap = self.options, self.at.gap
+        best, number, bent = None, 0, False
+        for first, past, curved in (
+            (-STRETCHED, o.max_backtracks + 1, False),
+            (0, min(BENT, o.max_backtracks + 1), True),
+        ):
+            trials, rows = [None], list[Trial]()
+            while trials and first + len(rows) < past:
+                trials = yield Roll(place, first + len(rows), past - first - len(rows), curved)
+                rows += trials
+            for i, trial in enumerate(rows, first):
+                actual = decrease(start, self.penalty, trial)
+                if best is None or actual > best.actual:
+                    alpha = 0.5**i
+                    expected = expected_decrease(self.penalty, min(alpha, 1.0), step.D1, step.D2, gap)
+                    accepted = actual >= o.accept_ratio * expected > 0.0
+                    best, number, bent = Found(accepted, 0, alpha, expected, actual, trial), i, curved
+        assert best is not None
+        if best.accepted:
+            yield Roll(place, number, 1, bent)
+        return best
+
+    def _polished(
+        self, place: int, model: int, step: Step, start: float
+    ) -> Generator[Request, Any, tuple[Found, Point | None, float]]:
+        """The longest of a few steps that reduces the measure of optimality, or the cost as told by the gradients at both ends.
+
+        Measures are under the policy of the step (:mod:`trajopt.solvers.shooting.optimality`). The trapezoidal rule on the slope of
+        the cost along the step is free of the cancellation in a difference of costs; the cost itself may rise by noise only
+        (compare the approximate Wolfe conditions of W. Hager, H. Zhang, SIAM J. Optim. 16, 2005, eq. 4.1).
+        """
+        o, at, penalty = self.options, self.at, self.penalty
+        first, trials = 0, list[Trial]()
+        for i in range(POLISHED):
+            if i == first + len(trials):
+                first, trials = i, (yield Roll(place, i, POLISHED - i, False))
+            trial, alpha = trials[i - first], 0.5**i
+            expected = expected_decrease(penalty, alpha, step.D1, step.D2, at.gap)
+            new: Point = yield Expand(place, i - first, model, self.regularization.mu)
+            actual, good, kkt = -inf, False, nan
+            if new.finite:
+                kkt, slope = yield Rate(place, alpha)
+                actual = -0.5 * alpha * (step.D1 + slope) + penalty * alpha * at.gap
+                sufficient = actual >= o.accept_ratio * expected > 0.0
+                closed = new.defect <= max(at.defect, o.defect_tolerance)
+                risen = trial.cost - at.cost > 10.0 * ROUNDING * abs(start)
+                good = not risen and (kkt < step.kkt or (sufficient and closed))
+            found = Found(good, i - first, alpha, expected, actual, trial)
+            if good:
+                return found, new, kkt
+        return found, None, nan
+
+    # -- records -------------------------------------------------------------------------------------------------------
+    def _report(self, attempt: Attempt | None) -> None:
+        assert self.report is not None
+        at, alpha, expected, actual, size = self.at, 0.0, 0.0, 0.0, 0.0
+        mu, name = self.regularization.mu, self.models.names[self.preferred if attempt is None else attempt.model]
+        if attempt is not None:
+            mu, size = attempt.mu, attempt.step.size
+            _, _, alpha, expected, actual, _ = attempt.found
+            if attempt.new is None:
+                alpha = 0.0
+        self.report(
+            iteration=self.iteration,
+            cost=at.cost,
+            merit=at.cost + self.penalty * at.gap,
+            stop=self.stop,
+            gradient=at.gradient,
+            regularization=mu,
+            step_norm=alpha * size,
+            defect=at.defect,
+            constraint_violation=at.violation,
+            expected_decrease=expected,
+            actual_decrease=actual,
+            step_length=alpha,
+            hessian=name,
+            kkt=self.kkt,
+        )
+
+    def report_end(self) -> None:
+        """The record of the solution, without a step."""
+        if self.report is not None:
+            self._report(None)
+
+
+def beaten(trial: Trial, penalty: float, by: Attempt) -> bool:
+    """Whether an attempt has reduced the merit as much as a trial that was found with a penalty, as the larger penalty of both
+    measures it.
+    """
+    if by.new is None:
+        return False
+    penalty, own = max(by.penalty, penalty), by.found.trial
+    return own.cost + penalty * own.gap <= trial.cost + penalty * trial.gap
+
+
+def better(one: Attempt | None, other: Attempt | None) -> Attempt | None:
+    """The attempt that reduces the merit more; where the other has led nowhere, or was beaten() by the one, the one."""
+    if other is None or one is None:
+        return other or one
+    return one if other.new is None or beaten(other.found.trial, other.penalty, one) else other

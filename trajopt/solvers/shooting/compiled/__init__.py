@@ -1,1 +1,0 @@
-"""An iteration as one call of compiled code."""

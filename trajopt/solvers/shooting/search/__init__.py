@@ -1,1 +1,0 @@
-"""Globalization: merit, filter, regularization, and searches along a step."""

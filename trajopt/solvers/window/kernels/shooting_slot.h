@@ -1,0 +1,550 @@
+/* The slot of a problem in the line search of shooting methods, and the kernels that answer its requests
+   (trajopt/solvers/methods/shooting_requests.py) with the knots of one problem in the lanes.  Decisions stand in
+   trajopt/solvers/methods/shooting.py; nothing here decides.  Before this text stand bounded_lq.h and the constants of shooting_slot.py.
+
+   A slot holds three iterates (where the solve is, the next one, the best one), the last step and the trajectories tried last.  In a window
+   (shooting_window.h) the iterates of a slot share the memory of their blocks, so that one problem of many takes little room. */
+
+/* See Iterate of iterate.py; costs (N + 1,) by knot. */
+typedef struct {
+    double *xs, *us, *x_next, *costs, *lambda, *g, *A, *B, *d, *Q, *q, *S, *R, *r;
+    double cost, gradient, defect, gap;
+} iterate_t;
+
+/* What the way back over the knots of an iterate gives beside its residuals in a window: the direction with the damping mu, in room of its own.
+   to.dx, to.du: NULL where roll-outs begin nowhere but at x0, in a vector space: du - K dx = k is all they read of a linear step then, and (0, k)
+   stands for it.  nearly: the measure of an iterate from which on that of the next one is found too, under the gains of the step between them. */
+typedef struct {
+    lq_direction to;
+    const iterate_t *of;
+    double mu, nearly;
+} ahead_t;
+
+/* A problem: its values by phase (NULL: those of the phases) and at the end, its start, bounds on us (NULL for none), and where its solution goes; to_K,
+   to_k: NULL where gains are not asked for. */
+typedef struct {
+    const stages_t *stages;
+    const end_t *end;
+    const double *x0, *xs, *us, *lower, *upper;
+    double *to_xs, *to_us, *to_K, *to_k;
+} shooting_problem_t;
+
+/* What is being rolled out: the number of the phase, its parts, and step lengths. */
+typedef struct {
+    trials_t trials;
+    parts_t parts;
+    long phase, tasks, count;
+} rolling_t;
+
+/* A slot.  alphas: 2^DOUBLINGS, 2^(DOUBLINGS - 1), ..., 1, 1/2, ...; `at`, `fresh` and `best` are numbers of iterates; spare: gains that are not the last
+   policy's; X, U, D, cost and part_cost, start, stop, trial hold what is tried.  nodes: how many there are; abreast: step lengths that are tried side by
+   side; on_state: whether mu is added to V'xx; shared: whether iterates share the memory of their blocks, and holder the number of the one whose
+   they are; kkt: the measure told with the last direction.  What follows kkt is a window's: what is asked and what that waits for.  answer: what the last
+   request has found; seconds: spent in derivatives, sweeps and roll-outs. */
+typedef struct {
+    long N, nx, count, nonlinear, nodes, abreast, on_state, shared, holder;
+    phase_t *phases;
+    final_t end;
+    sweeps_t sweeps;
+    const signed char *node;
+    const double *alphas, *lower, *upper;
+    iterate_t slots[3];
+    lq_policy policy;
+    double *spare_K, *spare_k;
+    lq_step step, current, extra;
+    double *lower_du, *upper_du, *masked, *size;
+    bounded_room bounded;
+    double *X, *U, *D, *cost, *part_cost;
+    long *start, *stop, *trial;
+    const shooting_problem_t *problem;
+    long at, fresh, best;
+    double kkt;
+    ahead_t ahead;
+    rolling_t rolling;
+    long looks, request, stage, row, rolled, waits;
+    double mu;
+    double seconds[3], answer[ANSWER];
+} shooting_t;
+
+static lq_problem lq_of(const iterate_t *e, long N) { return (lq_problem){e->A, e->B, e->d, e->Q, e->q, e->S, e->R, e->r, N}; }
+
+static iterate_t *here(shooting_t *s) { return s->slots + s->at; }
+
+static iterate_t *next_of(shooting_t *s) { return s->slots + s->fresh; }
+
+/* -- iterates --------------------------------------------------------------------------------------------------------------- */
+
+/* The expansion about the trajectory of an iterate. */
+static void expand(shooting_t *s, iterate_t *e)
+{
+    const long N = s->N, nx = s->nx, n = s->sweeps.n, m = s->sweeps.m;
+    const double began = now();
+    for (const phase_t *p = s->phases; p < s->phases + s->count; p++) {
+        const long k = p->first;
+        const point_t at = {e->xs + k * nx, e->us + k * m, e->xs + (k + 1) * nx};
+        const first_t out = {{e->x_next + k * nx, e->d + k * n, e->costs + k, NULL},
+                             e->A + k * n * n, e->B + k * n * m, e->q + k * n, e->r + k * m, NULL, NULL,
+                             e->Q + k * n * n, e->S + k * m * n, e->R + k * m * m, NULL};
+        p->expand(p->stages, &at, 0, p->last - k, &out, p->room);
+        for (long i = k; i < p->last; i++) /* what nothing reads stays where it is */
+            for (long a = p->read; a < m; a++) e->R[(i * m + a) * m + a] = 1.0;
+    }
+    const end_first_t out = {e->costs + N, NULL, e->q + N * n, NULL, e->Q + N * n * n};
+    s->end.expand(s->end.end, e->xs + N * nx, &out, s->end.room);
+    e->cost = 0.0;
+    for (long i = 0; i <= N; i++) e->cost += e->costs[i];
+    s->holder = e - s->slots;
+    s->seconds[DERIVATIVES] += now() - began;
+}
+
+/* The blocks of an iterate's problem, once more where another has taken their place. */
+static void recall(shooting_t *s, iterate_t *e)
+{
+    if (!s->shared || s->holder == e - s->slots) return;
+    expand(s, e);
+    if (e->gap == 0.0) memset(e->d, 0, sizeof(double) * s->N * s->sweeps.n);
+}
+
+/* us - P(us - g), P the projection on the bounds, its largest entry. */
+static double projected(const shooting_t *s, const iterate_t *e)
+{
+    const long count = s->N * s->sweeps.m;
+    double most = 0.0;
+    if (!s->lower) return largest(e->g, count);
+    for (long i = 0; i < count; i++) most = fmax(most, fabs(clipped(e->g[i], e->us[i] - s->upper[i], e->us[i] - s->lower[i])));
+    return most;
+}
+
+/* The residuals behind an expansion with its gradient and gaps. */
+static void note_residuals(const shooting_t *s, iterate_t *e)
+{
+    e->gradient = all_finite(e->g, s->N * s->sweeps.m) ? projected(s, e) : NAN;
+    e->gap = l1(e->d, s->N * s->sweeps.n);
+}
+
+/* Expansion and residuals of an iterate: see measured of iterate.py; 0 where they are not finite. */
+static int measure(shooting_t *s, iterate_t *e)
+{
+    const long N = s->N, n = s->sweeps.n;
+    expand(s, e);
+    const double began = now();
+    const lq_problem lq = lq_of(e, N);
+    const int finite = fabs(e->cost) < HUGE_VAL && s->sweeps.finite(&lq);
+    if (finite) {
+        e->defect = largest(e->d, N * n);
+        if (e->defect <= GAP_ROUNDING * (1.0 + largest(e->xs, (N + 1) * s->nx))) memset(e->d, 0, sizeof(double) * N * n);
+        s->sweeps.adjoint(&lq, e->lambda, e->g);
+        note_residuals(s, e);
+    }
+    s->seconds[BACKWARD] += now() - began;
+    return finite;
+}
+
+/* Go to the next iterate; whether the one that is left is marked as the best one. */
+static void go(shooting_t *s, long going)
+{
+    if (going == STAY) return;
+    if (going == MARK) s->best = s->at;
+    s->at = s->fresh;
+    for (s->fresh = 0; s->fresh == s->at || s->fresh == s->best; s->fresh++) {}
+}
+
+static void answer_point(shooting_t *s, const iterate_t *e, int finite)
+{
+    double most = 0.0;
+    for (long i = 0; finite && s->lower && i < s->N * s->sweeps.m; i++)
+        most = fmax(most, fmax(s->lower[i] - e->us[i], e->us[i] - s->upper[i]));
+    double *to = s->answer;
+    to[0] = finite, to[1] = e->cost, to[2] = e->gradient, to[3] = e->defect, to[4] = e->gap, to[5] = most;
+}
+
+/* -- measures --------------------------------------------------------------------------------------------------------------- */
+
+
+/* The gains of the policy, those of controls on a bound zero. */
+static const double *free_gains(const shooting_t *s, const iterate_t *e)
+{
+    const long n = s->sweeps.n, m = s->sweeps.m;
+    if (!s->lower) return s->policy.K;
+    copy(s->masked, s->policy.K, s->N * m * n);
+    for (long i = 0; i < s->N * m; i++)
+        if (e->us[i] <= s->lower[i] || e->us[i] >= s->upper[i]) memset(s->masked + i * n, 0, sizeof(double) * n);
+    return s->masked;
+}
+
+/* The derivative of the cost along the step as the gaps `gaps` close by `share`, from what kkt has found under the gains: see slope of iterate.py. */
+static double slope(const shooting_t *s, const iterate_t *e, const double *gaps, double share)
+{
+    const long n = s->sweeps.n, m = s->sweeps.m;
+    const double *K = free_gains(s, e);
+    double sum = share * dot(s->bounded.lambda + n, gaps, s->N * n);
+    for (long i = 0; i < s->N; i++)
+        for (long a = i * m; a < (i + 1) * m; a++) sum += s->bounded.g[a] * (s->step.du[a] - dot(K + a * n, s->step.dx + i * n, n));
+    return sum;
+}
+
+/* The scaled measure of optimality under the gains of the policy: see optimality.py.  It may have been found with the direction. */
+static double kkt(shooting_t *s, iterate_t *e)
+{
+    const long N = s->N, n = s->sweeps.n, m = s->sweeps.m;
+    const ahead_t *ahead = &s->ahead;
+    if (s->looks && ahead->of == e && ahead->to.found && ahead->to.under == s->policy.K) return fmax(largest(e->d, N * n), ahead->to.kkt_under);
+    recall(s, e);
+    const lq_problem lq = lq_of(e, N);
+    const double *K = free_gains(s, e);
+    double most = largest(e->d, N * n);
+    double *lambda = s->bounded.lambda, *g = s->bounded.g;
+    s->sweeps.stationarity(&lq, K, lambda, g, s->size);
+    for (long i = 0; i < N * m; i++) {
+        const double size = s->size[i % m];
+        double inward = g[i];
+        if (s->lower && e->us[i] <= s->lower[i]) inward = fmin(inward, 0.0);
+        if (s->lower && e->us[i] >= s->upper[i]) inward = fmax(inward, 0.0);
+        if (size > 0.0) most = fmax(most, fabs(inward) / size);
+    }
+    return most;
+}
+
+/* -- roll-outs -------------------------------------------------------------------------------------------------------------- */
+
+/* The parts of a phase that are rolled out side by side, for the step lengths next to each other. */
+static void roll_phase(shooting_t *s)
+{
+    rolling_t *r = &s->rolling;
+    const phase_t *p = s->phases + r->phase;
+    long k = 0, begin = p->first;
+    for (long knot = p->first + 1; knot <= p->last; knot++) {
+        if (knot < p->last && (r->trials.nonlinear || !s->node[knot])) continue;
+        for (long i = 0; i < r->count; i++, k++) s->start[k] = begin, s->stop[k] = knot, s->trial[k] = i;
+        begin = knot;
+    }
+    r->tasks = k;
+    r->parts = (parts_t){p->first, s->start, s->stop, s->trial, s->part_cost};
+}
+
+/* Begin trajectories along a step under gains K, for `count` step lengths 2^-first, ...: X, U, D and their costs. */
+static void roll_begin(shooting_t *s, const double *K, lq_step step, long nonlinear, long first, long count)
+{
+    const iterate_t *e = here(s);
+    rolling_t *r = &s->rolling;
+    r->trials = (trials_t){s->N, nonlinear, e->xs, e->us, step.dx, step.du, K, e->d, s->lower, s->upper, s->alphas + first + DOUBLINGS,
+                           s->node, s->X, s->U, s->D};
+    r->phase = 0, r->count = count;
+    memset(s->cost, 0, sizeof(double) * count);
+    roll_phase(s);
+}
+
+/* The parts of a phase are rolled out: whether there is another one. */
+static int roll_on(shooting_t *s)
+{
+    rolling_t *r = &s->rolling;
+    for (long k = 0; k < r->tasks; k++) s->cost[s->trial[k]] += s->part_cost[k];
+    if (++r->phase < s->count) {
+        roll_phase(s);
+        return 1;
+    }
+    s->end.values(s->end.end, s->X + s->N * s->nx, (s->N + 1) * s->nx, r->count, s->part_cost, NULL, s->end.room);
+    for (long i = 0; i < r->count; i++) s->cost[i] += s->part_cost[i];
+    return 0;
+}
+
+static void roll_here(shooting_t *s)
+{
+    const phase_t *p = s->phases + s->rolling.phase;
+    p->roll(p->stages, &s->rolling.trials, &s->rolling.parts, 0, s->rolling.tasks, p->room);
+}
+
+static void roll(shooting_t *s, const double *K, lq_step step, long nonlinear, long first, long count)
+{
+    const double began = now();
+    roll_begin(s, K, step, nonlinear, first, count);
+    do roll_here(s);
+    while (roll_on(s));
+    s->seconds[ROLLOUT] += now() - began;
+}
+
+static void answer_trials(shooting_t *s, double *to)
+{
+    const long x = (s->N + 1) * s->nx, d = s->N * s->sweeps.n;
+    for (long i = 0; i < s->rolling.count; i++, to += 2)
+        to[0] = s->cost[i], to[1] = all_finite(s->X + i * x, x) ? l1(s->D + i * d, d) : HUGE_VAL;
+}
+
+/* -- the start -------------------------------------------------------------------------------------------------------------- */
+
+/* Roll the guess out under the spare gains, its nodes where they are; returns the cost. */
+static double roll_guess(shooting_t *s)
+{
+    roll(s, s->spare_K, s->step, 0, 0, 1);
+    return s->cost[0];
+}
+
+/* Hold a guess by the policy of its LQ problem, or by its gains alone, where either costs less than the guess as it is rolled out: see
+   held_rollout of iterate.py. */
+static void hold(shooting_t *s, double cost)
+{
+    enum { OPEN, GAINS, POLICY } best = OPEN;
+    const long gains = s->N * s->sweeps.m * s->sweeps.n, controls = s->N * s->sweeps.m;
+    const lq_problem lq = lq_of(here(s), s->N);
+    const lq_policy to = {s->spare_K, s->spare_k, s->policy.Vx, s->policy.Vxx};
+    const double began = now();
+    const int swept = s->sweeps.finite(&lq) && s->sweeps.riccati(&lq, NULL, 0.0, HOLDING, NULL, &to) < 0;
+    s->seconds[BACKWARD] += now() - began;
+    if (swept) {
+        const double held = roll_guess(s);
+        if (fabs(held) < HUGE_VAL && !(cost <= held)) best = GAINS, cost = held;
+        copy(s->step.du, s->spare_k, controls);
+        const double led = roll_guess(s);
+        if (fabs(led) < HUGE_VAL && !(cost <= led)) best = POLICY;
+    }
+    if (best == OPEN) memset(s->spare_K, 0, sizeof(double) * gains);
+    if (best != POLICY) {
+        memset(s->step.du, 0, sizeof(double) * controls);
+        roll_guess(s);
+    }
+}
+
+/* Take a problem with its guess, from x0 and within the bounds, without gains. */
+static void take(shooting_t *s, const shooting_problem_t *p)
+{
+    const long N = s->N, n = s->sweeps.n, m = s->sweeps.m;
+    s->problem = p, s->lower = p->lower, s->upper = p->upper;
+    for (long i = 0; p->stages && i < s->count; i++) s->phases[i].stages = p->stages + i;
+    if (p->end) s->end.end = p->end;
+    s->at = 0, s->fresh = 1, s->best = s->holder = NONE, s->kkt = HUGE_VAL, s->ahead.of = NULL;
+    iterate_t *e = here(s);
+    copy(e->xs, p->xs, (N + 1) * s->nx);
+    copy(e->xs, p->x0, s->nx);
+    for (long i = 0; i < N * m; i++) e->us[i] = s->lower ? clipped(p->us[i], s->lower[i], s->upper[i]) : p->us[i];
+    memset(s->step.dx, 0, sizeof(double) * (N + 1) * n);
+    memset(s->step.du, 0, sizeof(double) * N * m);
+    memset(s->spare_K, 0, sizeof(double) * N * m * n);
+    memset(s->policy.K, 0, sizeof(double) * N * m * n);
+    memset(s->policy.k, 0, sizeof(double) * N * m);
+}
+
+/* Behind the roll-out of the guess: let its parts between nodes follow, held by feedback where that costs less. */
+static void start_from(shooting_t *s)
+{
+    iterate_t *e = here(s);
+    const double cost = s->cost[0];
+    if (s->nodes < s->N) { /* where every knot is a node, no state follows from another */
+        expand(s, e);
+        if (!(cost <= FALLEN * fmax(1.0, fabs(e->cost)))) hold(s, cost);
+    }
+    copy(e->xs, s->X, (s->N + 1) * s->nx);
+    copy(e->us, s->U, s->N * s->sweeps.m);
+}
+
+/* -- steps ------------------------------------------------------------------------------------------------------------------ */
+
+/* The bounds on du at an iterate. */
+static lq_bounds room_for(const shooting_t *s, const iterate_t *e)
+{
+    for (long i = 0; i < s->N * s->sweeps.m; i++)
+        s->lower_du[i] = s->lower[i] - e->us[i], s->upper_du[i] = s->upper[i] - e->us[i];
+    return (lq_bounds){s->lower_du, s->upper_du};
+}
+
+/* alpha^2/2 D2: the curvature of the cost along a step. */
+static double curvature(const shooting_t *s, lq_problem p, lq_step step)
+{
+    const long n = s->sweeps.n, m = s->sweeps.m;
+    double D2 = 0.0;
+    for (long i = 0; i <= p.N; i++) {
+        const double *x = step.dx + i * n, *u = step.du + i * m;
+        for (long a = 0; a < n; a++) D2 += x[a] * dot(p.Q + (i * n + a) * n, x, n);
+        if (i == p.N) break;
+        for (long a = 0; a < m; a++) D2 += u[a] * (2.0 * dot(p.S + (i * m + a) * n, x, n) + dot(p.R + (i * m + a) * m, u, m));
+    }
+    return D2;
+}
+
+/* The policy has become the last one; the gains of the one before are spare. */
+static void take_policy(shooting_t *s)
+{
+    double *K = s->policy.K, *k = s->policy.k;
+    s->policy.K = s->spare_K, s->policy.k = s->spare_k;
+    s->spare_K = K, s->spare_k = k;
+}
+
+/* Begin a direction with bounds. */
+static void direction_begin(shooting_t *s, double mu)
+{
+    iterate_t *at = here(s);
+    const lq_policy to = {s->spare_K, s->spare_k, s->policy.Vx, s->policy.Vxx};
+    const double on_state = s->on_state ? mu : 0.0;
+    memset(s->step.dx, 0, sizeof(double) * s->sweeps.n); /* trajectories begin at x0 */
+    bounded_begin(&s->sweeps, lq_of(at, s->N), room_for(s, at), on_state, mu - on_state, &s->bounded, to);
+}
+
+/* Tell of a direction: how far the iterate is from optimal under it, its size, D1 and D2. */
+static void answer_direction(shooting_t *s, long failed, double D2)
+{
+    double *to = s->answer;
+    iterate_t *at = here(s);
+    to[0] = failed;
+    if (failed >= 0) return;
+    take_policy(s);
+    s->kkt = to[4] = kkt(s, at);
+    to[1] = slope(s, at, at->d, 1.0), to[2] = D2;
+    to[3] = fmax(largest(s->step.dx, (s->N + 1) * s->sweeps.n), largest(s->step.du, s->N * s->sweeps.m));
+}
+
+/* The policy and its linear trajectory. */
+static void solve_direction(shooting_t *s, double mu)
+{
+    iterate_t *at = here(s);
+    const double began = now(), on_state = s->on_state ? mu : 0.0;
+    const lq_policy to = {s->spare_K, s->spare_k, s->policy.Vx, s->policy.Vxx};
+    recall(s, at);
+    const lq_problem lq = lq_of(at, s->N);
+    if (s->lower) {
+        bounded_room *w = &s->bounded;
+        direction_begin(s, mu);
+        do w->sweep.failed = s->sweeps.riccati(w->sweep.p, w->sweep.bounds, w->sweep.on_state, w->sweep.on_control, NULL, w->sweep.to);
+        while (bounded_next(&s->sweeps, w, s->step));
+        answer_direction(s, w->failed, w->failed < 0 ? curvature(s, lq, s->step) : 0.0);
+    } else {
+        double change[2] = {0.0, 0.0};
+        const long failed = s->sweeps.riccati(&lq, NULL, on_state, mu - on_state, NULL, &to);
+        memset(s->step.dx, 0, sizeof(double) * s->sweeps.n); /* trajectories begin at x0 */
+        if (failed < 0) s->sweeps.rollout(&lq, NULL, &to, s->step.dx, s->step.du, change);
+        answer_direction(s, failed, change[1]);
+    }
+    s->seconds[BACKWARD] += now() - began;
+}
+
+/* The step that closes the gaps left by what was rolled out last too, under the same policy: see second_order of iterate.py. */
+static void correct(shooting_t *s, long again)
+{
+    iterate_t *at = here(s);
+    recall(s, at);
+    const double began = now();
+    const long n = s->sweeps.n, m = s->sweeps.m;
+    const lq_step current = s->current;
+    lq_problem lq = lq_of(at, s->N);
+    lq_policy feedback = s->policy;
+    lq_bounds limits;
+    double change[2];
+    if (!again) {
+        copy(current.dx, s->step.dx, (s->N + 1) * n);
+        copy(current.du, s->step.du, s->N * m);
+    }
+    lq.d = s->D;
+    memset(s->bounded.k, 0, sizeof(double) * s->N * m);
+    feedback.k = s->bounded.k;
+    if (s->lower) {
+        limits = room_for(s, at);
+        for (long i = 0; i < s->N * m; i++) s->lower_du[i] -= current.du[i], s->upper_du[i] -= current.du[i];
+    }
+    memset(s->extra.dx, 0, sizeof(double) * n);
+    s->sweeps.rollout(&lq, s->lower ? &limits : NULL, &feedback, s->extra.dx, s->extra.du, change);
+    for (long i = 0; i < (s->N + 1) * n; i++) current.dx[i] += s->extra.dx[i];
+    for (long i = 0; i < s->N * m; i++) current.du[i] += s->extra.du[i];
+    s->seconds[BACKWARD] += now() - began;
+}
+
+/* The trajectory of a row of trials is that of the next iterate. */
+static void take_row(shooting_t *s, long row)
+{
+    const long x = (s->N + 1) * s->nx, u = s->N * s->sweeps.m;
+    iterate_t *e = next_of(s);
+    copy(e->xs, s->X + row * x, x);
+    copy(e->us, s->U + row * u, u);
+    if (s->holder == s->fresh) s->holder = NONE;
+}
+
+/* -- requests --------------------------------------------------------------------------------------------------------------- */
+
+EXPORT void shooting_start(shooting_t *s, const shooting_problem_t *p)
+{
+    take(s, p);
+    roll_guess(s);
+    start_from(s);
+    answer_point(s, here(s), measure(s, here(s)));
+}
+
+EXPORT void shooting_direction(shooting_t *s, double mu, long going, long rolled)
+{
+    go(s, going);
+    solve_direction(s, mu);
+    if (s->answer[0] >= 0.0 || !rolled) return;
+    roll(s, s->policy.K, s->step, s->nonlinear, 0, 1);
+    answer_trials(s, s->answer + 5);
+}
+
+EXPORT long shooting_roll(shooting_t *s, long first, long count)
+{
+    count = count < s->abreast ? count : s->abreast;
+    roll(s, s->policy.K, s->step, s->nonlinear, first, count);
+    answer_trials(s, s->answer);
+    return count;
+}
+
+EXPORT void shooting_correct(shooting_t *s, long again)
+{
+    correct(s, again);
+    roll(s, s->policy.K, s->current, s->nonlinear, 0, 1);
+    answer_trials(s, s->answer);
+}
+
+EXPORT void shooting_expand(shooting_t *s, long row)
+{
+    take_row(s, row);
+    answer_point(s, next_of(s), measure(s, next_of(s)));
+}
+
+EXPORT void shooting_rate(shooting_t *s, double alpha)
+{
+    const double began = now();
+    iterate_t *e = next_of(s);
+    s->answer[0] = kkt(s, e), s->answer[1] = slope(s, e, here(s)->d, 1.0 - alpha);
+    s->seconds[BACKWARD] += now() - began;
+}
+
+EXPORT void shooting_go(shooting_t *s, long going) { go(s, going); }
+
+EXPORT void shooting_back(shooting_t *s)
+{
+    s->at = s->best;
+    for (s->fresh = 0; s->fresh == s->at; s->fresh++) {}
+}
+
+EXPORT double shooting_kkt(shooting_t *s)
+{
+    const double began = now(), found = kkt(s, here(s));
+    s->seconds[BACKWARD] += now() - began;
+    return found;
+}
+
+/* The policy about the iterate, or the last one where Quu cannot be factorized. */
+EXPORT void shooting_gains(shooting_t *s, double mu)
+{
+    const long gains = s->N * s->sweeps.m * s->sweeps.n, steps = s->N * s->sweeps.m;
+    const double began = now(), on_state = s->on_state ? mu : 0.0;
+    const shooting_problem_t *p = s->problem;
+    if (!p->to_K) return;
+    recall(s, here(s));
+    const lq_problem lq = lq_of(here(s), s->N);
+    const lq_policy to = {p->to_K, p->to_k, s->policy.Vx, s->policy.Vxx};
+    lq_bounds limits;
+    if (s->lower) limits = room_for(s, here(s));
+    if (s->sweeps.riccati(&lq, s->lower ? &limits : NULL, on_state, mu - on_state, NULL, &to) >= 0)
+        copy(p->to_K, s->policy.K, gains), copy(p->to_k, s->policy.k, steps);
+    s->seconds[BACKWARD] += now() - began;
+}
+
+/* Write the trajectory of the iterate to where the problem wants it. */
+EXPORT void shooting_put(shooting_t *s)
+{
+    copy(s->problem->to_xs, here(s)->xs, (s->N + 1) * s->nx);
+    copy(s->problem->to_us, here(s)->us, s->N * s->sweeps.m);
+}
+
+/* The sizes of shooting_t, shooting_problem_t and phase_t. */
+EXPORT long shooting_size(int of)
+{
+    const long sizes[] = {sizeof(shooting_t), sizeof(shooting_problem_t), sizeof(phase_t)};
+    return sizes[of];
+}

@@ -1,0 +1,259 @@
+"""The answers to the line search of shooting methods by NumPy: for what is not compiled, for several models, and as the reference
+of the kernels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from dynamics_backends.protocol import Array
+from trajopt.guesses.guesses import Guess
+from trajopt.lq.bounded_lq import solve_bounded_lq
+from trajopt.lq.lq import Bounds, LQStep, Policy, cost_change
+from trajopt.lq.lq_solver import LQSolver
+from trajopt.problem.ocp import OCP
+from trajopt.results.records import Journal
+from trajopt.solvers.methods.requests import Solved
+from trajopt.solvers.methods.shooting_requests import (
+    MARK,
+    STAY,
+    Back,
+    Choose,
+    Correct,
+    Direction,
+    Expand,
+    Gains,
+    Go,
+    Kkt,
+    Point,
+    Rate,
+    Request,
+    Roll,
+    Start,
+    Step,
+)
+from trajopt.solvers.options import SLQOptions
+from trajopt.solvers.rules.line_search import Trial
+from trajopt.solvers.shooting import iterate
+from trajopt.solvers.shooting.curve import bend_of
+from trajopt.solvers.shooting.ddp_model import Damping, Model, Problem
+from trajopt.solvers.shooting.iterate import Iterate, measured, rolled_out, second_order, slope, step_of, violation
+from trajopt.solvers.shooting.optimality import scaled_kkt
+from trajopt.stage.evaluation import Candidates, Direction as Along, Evaluator, Shooting
+
+REFUSED = Trial(np.inf, np.inf)
+
+
+class _Place:
+    """A step, the corrected one, the trajectories tried last and the next iterate."""
+
+    step: iterate.Step
+    corrected: iterate.Step
+    trials: Candidates
+    next: Iterate | None = None
+
+
+class ShootingNumpy:
+    """The slot of one problem. models: what is solved for a direction. journal: times what is done.
+
+    curved: whether steps are given a bend, the second derivative of a parabola that begins with them.
+    """
+
+    def __init__(
+        self,
+        ocp: OCP,
+        evaluator: Evaluator,
+        lq_solver: LQSolver,
+        options: SLQOptions,
+        models: Sequence[Model],
+        journal: Journal,
+        *,
+        curved: bool = False,
+    ) -> None:
+        self.ocp, self.lq_solver, self.options, self.journal = ocp, lq_solver, options, journal
+        self._evaluator, self._models, self._curved = evaluator, models, curved
+        self._shooting = Shooting.every(options.shooting, ocp.horizon, options.gaps)
+        self._places, self._chosen = (_Place(), _Place()), 0
+        self._policy: Policy | None = None
+        self._at: Iterate | None = None
+        self._best: Iterate | None = None
+        self._answers: dict[type, Callable[[Any], Any]] = {
+            Start: lambda _: self._start(),
+            Direction: self._direction,
+            Roll: self._roll,
+            Correct: self._correct,
+            Expand: self._expand,
+            Rate: self._rate,
+            Choose: self._choose,
+            Go: lambda r: self._go(r.going),
+            Back: lambda _: self._back(),
+            Kkt: lambda _: self._kkt(self.at, self._policy),
+            Gains: self._gains,
+        }
+
+    def take(self, guess: Guess) -> None:
+        """Take a guess of the problem."""
+        self._guess = guess
+
+    def answer(self, request: Request) -> Any:
+        """The answer to a request (:mod:`trajopt.solvers.methods.shooting_requests`)."""
+        return self._answers[type(request)](request)
+
+    @property
+    def at(self) -> Iterate:
+        """The iterate."""
+        assert self._at is not None
+        return self._at
+
+    @property
+    def trajectory(self) -> tuple[Array, Array]:
+        """xs and us of the iterate; before there is one, of the guess as it was rolled out."""
+        return self._tried_start if self._at is None else (self._at.xs, self._at.us)
+
+    @property
+    def cost(self) -> float:
+        """The cost at the iterate."""
+        return float(self.at.cost)
+
+    def solution(self) -> Solved:
+        """The trajectory of the iterate, with the gains that were asked for."""
+        return Solved(*map(np.array, (*self.trajectory, self.K, self.k)))
+
+    def note_times(self, journal: Journal) -> None:
+        """The journal has timed what was done."""
+
+    def close(self) -> None:
+        """Nothing is to be given back."""
+
+    # -- iterates -----------------------------------------------------------------------------------------------------------
+    def _start(self) -> Point:
+        xs, us = np.array(self._guess.xs, dtype=float), np.array(self._guess.us, dtype=float)
+        xs[0] = self.ocp.x0
+        if self.ocp.control_bounds is not None:
+            us = np.clip(us, *self.ocp.control_bounds)
+        still = Shooting(self._shooting.nodes, "linear")
+        with self.journal.timed("rollout"):
+            self._tried_start = rolled_out(xs, us, still, self._evaluator, self.lq_solver, self.journal)
+        self._at = self._expanded(*self._tried_start, self._first_evaluator())
+        return self._point(self._at)
+
+    def _first_evaluator(self) -> Evaluator:
+        switch = getattr(self.options, "switch", 0.0)
+        return self._models[-1 if switch >= 1.0 else 0].evaluator
+
+    def _expanded(self, xs: Array, us: Array, evaluator: Evaluator) -> Iterate | None:
+        """The iterate, or None if its expansion is not finite."""
+        with self.journal.timed("derivatives"):
+            expansion = evaluator.expand(xs, us)
+        with self.journal.timed("backward"):
+            return measured(xs, us, expansion, evaluator, self.lq_solver, self.ocp.control_bounds)
+
+    def _point(self, at: Iterate | None) -> Point:
+        if at is None:
+            return Point(False, *[np.nan] * 5)
+        return Point(True, float(at.cost), at.gradient, at.defect, at.gap, violation(at.us, self.ocp.control_bounds))
+
+    def _expand(self, r: Expand) -> Point:
+        place = self._places[r.place]
+        row = place.trials.xs[r.row], place.trials.us[r.row]
+        place.next = self._expanded(*row, self._models[r.model].evaluator)
+        return self._point(place.next)
+
+    def _go(self, going: int) -> None:
+        if going == STAY:
+            return
+        if going == MARK:
+            self._best = self._at
+        self._at = self._places[self._chosen].next
+
+    def _back(self) -> None:
+        self._at = self._best
+
+    def _kkt(self, at: Iterate, policy: Policy | None) -> float:
+        with self.journal.timed("backward"):
+            K = None if policy is None else policy.K
+            return scaled_kkt(at.expansion.lq, at.us, self.ocp.control_bounds, self.lq_solver, K)
+
+    def _rate(self, r: Rate) -> tuple[float, float]:
+        place, at = self._places[r.place], self.at
+        new, step = place.next, place.step
+        assert new is not None
+        with self.journal.timed("backward"):
+            left = (1.0 - r.alpha) * at.expansion.lq.d
+            along = slope(new.expansion.lq, step.policy.K, step.linear, left, self.lq_solver)
+        return self._kkt(new, step.policy), along
+
+    # -- steps --------------------------------------------------------------------------------------------------------------
+    def _bounds(self) -> Bounds | None:
+        """Bounds on du."""
+        limits, us = self.ocp.control_bounds, self.at.us
+        return None if limits is None else (limits[0] - us, limits[1] - us)
+
+    def _direction(self, r: Direction) -> Step:
+        self._go(r.going)
+        at, place = self.at, self._places[r.place]
+        damping = Damping(r.mu, self.options.regularize, self._bounds())
+        with self.journal.timed("derivatives"):
+            problem = self._models[r.model].problem(at, damping, r.definite)
+        with self.journal.timed("backward"):
+            policy, linear, D2 = self._lq_solution(problem, damping)
+        if policy.failed_at is not None:
+            return Step(policy.failed_at, 0.0, 0.0, 0.0, 0.0, REFUSED)
+        with self.journal.timed("backward"):
+            place.step = step_of(at, policy, linear, D2, self.lq_solver)
+            if self._curved:
+                bend = bend_of(at, place.step, problem.lq, self._evaluator, self.lq_solver)
+                place.step = place.step._replace(bend=bend)
+        if len(self._models) == 1:
+            self._policy = policy
+        size = max(float(np.abs(part).max(initial=0.0)) for part in linear)
+        trial = self._rolled(place, place.step, np.ones(1))[0] if r.rolled else REFUSED
+        return Step(-1, place.step.D1, float(D2), size, self._kkt(at, policy), trial)
+
+    def _lq_solution(self, problem: Problem, damping: Damping) -> tuple[Policy, LQStep, float]:
+        """A policy, its linear trajectory, and D2. Bounds on the controls of parabolas are kept by roll-outs."""
+        lq, policy = problem
+        if damping.bounds is not None:
+            policy, linear = solve_bounded_lq(lq, damping.bounds, damping.mu, damping.regularize, self.lq_solver)
+            return policy, linear, cost_change(lq, linear)[1]
+        policy = policy or self.lq_solver.solve_riccati(lq, damping.mu, damping.regularize)
+        linear, (_, D2) = self.lq_solver.forward(lq, policy)
+        return policy, linear, D2
+
+    def _choose(self, r: Choose) -> None:
+        self._chosen, self._policy = r.place, self._places[r.place].step.policy
+
+    def _rolled(self, place: _Place, step: iterate.Step, alphas: Array, bend: LQStep | None = None) -> list[Trial]:
+        at = self.at
+        with self.journal.timed("rollout"):
+            along = Along(*step.linear, step.policy.K, at.expansion.lq.d, bend)
+            place.trials = tried = self._evaluator.rollout(at.xs, at.us, along, alphas, self._shooting)
+        finite = np.isfinite(tried.xs).all(axis=(1, 2))
+        gaps = np.where(finite, np.abs(tried.defects).sum(axis=(1, 2)), np.inf)
+        return [Trial(float(cost), float(gap)) for cost, gap in zip(tried.cost, gaps, strict=True)]
+
+    def _roll(self, r: Roll) -> list[Trial]:
+        place = self._places[r.place]
+        bend = place.step.bend if r.bent else None
+        if r.bent and bend is None:
+            return []
+        return self._rolled(place, place.step, 0.5 ** np.arange(r.first, r.first + r.count, dtype=float), bend)
+
+    def _correct(self, r: Correct) -> Trial:
+        place = self._places[r.place]
+        last = place.corrected if r.again else place.step
+        with self.journal.timed("backward"):
+            place.corrected = second_order(self.at, last, place.trials.defects[0], self.lq_solver, self._bounds())
+        return self._rolled(place, place.corrected, np.ones(1))[0]
+
+    def _gains(self, r: Gains) -> None:
+        damping = Damping(r.mu, self.options.regularize, self._bounds())
+        with self.journal.timed("backward"):
+            lq = self._models[r.model].problem(self.at, damping).lq
+            policy = self.lq_solver.solve_riccati(lq, *damping)
+        if policy.failed_at is not None:
+            policy = self._policy or policy
+        self.K, self.k = policy.K, policy.k

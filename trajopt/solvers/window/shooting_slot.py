@@ -1,0 +1,437 @@
+"""The slot of a problem in the line search of shooting methods: its memory, and the answers of kernels/shooting_slot.h.
+
+It serves problems whose phases are all compiled, with one model, the plain expansion. The C knows no sizes, so one library serves
+all problems.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+import math
+from collections.abc import Callable
+from functools import lru_cache
+from importlib.resources import files
+from struct import Struct
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+
+from dynamics_backends.compiled.interface.libraries import address, bound, code_of, is_there, load, struct_of
+from dynamics_backends.protocol import Array
+from trajopt.guesses.guesses import Guess
+from trajopt.lq import bounded_lq
+from trajopt.lq.compiled_lq import CompiledLQ
+from trajopt.problem.ocp import OCP
+from trajopt.results.records import Journal
+from trajopt.solvers.methods.requests import Solved
+from trajopt.solvers.methods.shooting_requests import (
+    GO,
+    MARK,
+    STAY,
+    Back,
+    Choose,
+    Correct,
+    Direction,
+    Expand,
+    Gains,
+    Go,
+    Kkt,
+    Point,
+    Rate,
+    Request,
+    Roll,
+    Start,
+    Step,
+)
+from trajopt.solvers.options import SLQOptions
+from trajopt.solvers.rules.line_search import DOUBLINGS, POLISHED, Trial
+from trajopt.solvers.shooting import iterate
+from trajopt.solvers.window.memory import LINE, TRIALS, common_source, shelf, trials_together
+from trajopt.stage.compiled.compiled_stages import node_flags
+from trajopt.stage.evaluation import Shooting, StageEvaluator
+from trajopt.stage.kept import Kept
+
+SLOTS = 3
+ANSWER = 2 * TRIALS
+"""Numbers of an answer at most."""
+SIDE_BY_SIDE = 2
+"""Step lengths that one problem of a window tries side by side."""
+_new = tuple.__new__  # of named tuples, in a fifth of the time
+_NAME = "shooting"
+"""Under which memory is kept."""
+_CONSTANTS = {
+    "MAX_SWEEPS": bounded_lq.MAX_SWEEPS,
+    "ENOUGH": bounded_lq.ENOUGH,
+    "LENGTHS": len(bounded_lq.STEP_LENGTHS),
+    "GAP_ROUNDING": iterate.GAP_ROUNDING,
+    "FALLEN": iterate.FALLEN,
+    "HOLDING": iterate.HOLDING,
+    "DOUBLINGS": DOUBLINGS,
+    "ANSWER": ANSWER,
+    "STAY": STAY,
+    "GO": GO,
+    "MARK": MARK,
+}
+"""What the kernels share with their twins in Python."""
+_BLOCKS = ("A", "B", "Q", "q", "S", "R", "r")
+"""Blocks that are the first iterate's where iterates share them."""
+_ITERATE = "xs us x_next costs lambda g A B d Q q S R r cost:d gradient:d defect:d gap:d"
+_POLICY, _STEP, _PROBLEM, _LIMITS = "K k Vx Vxx", "dx du", "A B d Q q S R r N:l", "lower upper"
+
+
+def _prefixed(prefix: str, fields: str) -> str:
+    return " ".join(f"{prefix}_{field}" for field in fields.split())
+
+
+PhaseData = struct_of("phase_t", "first:l last:l read:l expand roll stages room")
+ProblemData = struct_of("shooting_problem_t", "stages end x0 xs us lower upper to_xs to_us to_K to_k")
+SlotData = struct_of(
+    "shooting_t",
+    " ".join(
+        (
+            "N:l nx:l count:l nonlinear:l nodes:l abreast:l on_state:l shared:l holder:l",
+            "phases end_expand end_values end_end end_room",
+            "n:l m:l riccati adjoint stationarity finite rollout",
+            "node alphas lower upper",
+            *(_prefixed(f"slot_{i}", _ITERATE) for i in range(SLOTS)),
+            _prefixed("policy", _POLICY),
+            "spare_K spare_k",
+            *(_prefixed(name, _STEP) for name in ("step", "current", "extra")),
+            "lower_du upper_du masked size",
+            _prefixed("bounded", "R q r zero lower upper k lambda g"),
+            _prefixed("about", _POLICY),
+            _prefixed("move", _STEP),
+            *(_prefixed(f"bounded_{name}", _PROBLEM) for name in ("p", "local")),
+            *(_prefixed(f"bounded_{name}", _LIMITS) for name in ("limits", "room")),
+            _prefixed("bounded_policy", _POLICY),
+            _prefixed("bounded", "enough:d least:d stage:l left:l failed:l"),
+            _prefixed("sweep", "p bounds to on_state:d on_control:d failed:l"),
+            "X U D cost part_cost start stop trial problem at:l fresh:l best:l kkt:d",
+            _prefixed(
+                "ahead", "on_state:d on_control:d closed:l found:l d lambda g costs K k dx du held_lambda held_g under"
+            ),
+            _prefixed("ahead", "change:d slope:d defect:d kkt:d kkt_under:d of mu:d nearly:d"),
+            _prefixed("trials", "N:l nonlinear:l xs us dx du K gaps lower upper alphas node X U D ddx ddu"),
+            _prefixed("parts", "origin:l start stop trial cost"),
+            "phase:l tasks:l rolling_count:l looks:l request:l stage:l row:l rolled:l waits:l mu:d",
+            *(f"seconds_{i}:d" for i in range(3)),
+            *(f"answer_{i}:d" for i in range(ANSWER)),
+        )
+    ),
+)
+"""shooting_t."""
+_ANSWER, _SECONDS = SlotData.answer_0.offset, SlotData.seconds_0.offset
+_POINT_ANSWER, _STEP_ANSWER, _TRIAL_ANSWER, _RATE_ANSWER = Struct("6d"), Struct("7d"), Struct("2d"), Struct("2d")
+_SECONDS_OF = Struct("3d")
+_TRIALS_ANSWER = [Struct(f"{2 * count}d") for count in range(TRIALS + 1)]
+REFUSED = Trial(math.inf, math.inf)
+
+
+class Sizes(NamedTuple):
+    """What arrays depend on: N, nx, n, m, trajectories that are tried at once, whether controls are bounded, and whether the
+    slot is one of a window, where iterates share the memory of their blocks.
+    """
+
+    N: int
+    nx: int
+    n: int
+    m: int
+    trials: int
+    bounded: bool
+    windowed: bool
+
+
+def sizes_of(ocp: OCP, *, windowed: bool = False) -> Sizes:
+    """The sizes of a problem."""
+    manifold, trials = ocp.manifold, SIDE_BY_SIDE if windowed else TRIALS
+    return Sizes(ocp.horizon, manifold.nx, manifold.ndx, ocp.nu, trials, ocp.control_bounds is not None, windowed)
+
+
+@lru_cache(maxsize=64)
+def layout(s: Sizes) -> tuple[dict[str, tuple[int, tuple[int, ...]]], int]:
+    """name -> (where an array begins, its shape), and the length of all together, in doubles."""
+    N, nx, n, m, L, bounded, windowed = s
+    own = {
+        "xs": (N + 1, nx), "us": (N, m), "x_next": (N, nx), "costs": (N + 1,), "lambda": (N + 1, n), "g": (N, m),
+        "A": (N, n, n), "B": (N, n, m), "d": (N, n), "Q": (N + 1, n, n), "q": (N + 1, n), "S": (N, m, n), "R": (N, m, m),
+        "r": (N, m),
+    }  # fmt: skip
+    policy = {"K": (N, m, n), "k": (N, m), "Vx": (N + 1, n), "Vxx": (N + 1, n, n)}
+    step = {"dx": (N + 1, n), "du": (N, m)}
+    shapes: dict[str, tuple[int, ...]] = {f"slot_{i}_{k}": v for i in range(SLOTS) for k, v in own.items()}
+    shapes |= {f"policy_{k}": v for k, v in policy.items()} | {f"spare_{k}": policy[k] for k in ("K", "k")}
+    shapes |= {f"{of}_{k}": v for of in ("step", "current", "extra") for k, v in step.items()}
+    if windowed:
+        shapes |= {f"ahead_{k}": v for k, v in step.items()}
+    shapes |= {"X": (L, N + 1, nx), "U": (L, N, m), "D": (L, N, n), "cost": (L,), "part_cost": (L * N + L,)}
+    shapes |= dict.fromkeys(("start", "stop", "trial"), (L * N,))
+    shapes |= {"size": (m,), "bounded_k": (N, m), "bounded_lambda": (N + 1, n), "bounded_g": (N, m)}
+    if bounded:
+        shapes |= dict.fromkeys(("lower_du", "upper_du", "bounded_lower", "bounded_upper", "bounded_r"), (N, m))
+        shapes |= {"masked": (N, m, n), "bounded_R": (N, m, m), "bounded_q": (N + 1, n), "bounded_zero": (N, n)}
+        shapes |= {f"about_{k}": v for k, v in policy.items()} | {f"move_{k}": v for k, v in step.items()}
+    shared = {f"slot_{i}_{k}": f"slot_0_{k}" for i in range(1, SLOTS) for k in _BLOCKS} if windowed else {}
+    sizes = [0 if name in shared else -(-math.prod(shape) // LINE) * LINE for name, shape in shapes.items()]
+    starts = [0, *itertools.accumulate(sizes)]
+    places = dict(zip(shapes, zip(starts, shapes.values(), strict=False), strict=True))
+    return {name: places[shared.get(name, name)] for name in places}, starts[-1]
+
+
+@lru_cache(maxsize=64)
+def _pointers(s: Sizes) -> tuple[Array, Array]:
+    """Which words of shooting_t point to arrays, and how many bytes these are from the first one."""
+    places, _ = layout(s)
+    fields = [getattr(SlotData, name).offset // 8 for name in places]
+    return np.array(fields), np.array([8 * at for at, _ in places.values()])
+
+
+@lru_cache(maxsize=1)
+def source() -> str:
+    """The C text of the slot."""
+    constants = [f"#define {name} {value!r}" for name, value in _CONSTANTS.items()]
+    folder = files("trajopt.solvers.window") / "kernels"
+    texts = [(folder / name).read_text() for name in ("bounded_lq.h", "shooting_slot.h")]
+    return "\n".join([common_source(), *constants, *texts])
+
+
+def at_once() -> bool:
+    """Whether the library can be had at once; else it is made aside."""
+    return is_there(source())
+
+
+@lru_cache(maxsize=1)
+def library() -> ctypes.CDLL:
+    """The functions of a slot, compiled or from the cache."""
+    found = load(source())
+    size = bound(found, "shooting_size", "i", ctypes.c_long)
+    if [size(i) for i in range(3)] != [*map(ctypes.sizeof, (SlotData, ProblemData, PhaseData))]:
+        raise RuntimeError("shooting_slot.h and shooting_slot.py disagree about their structs")
+    return found
+
+
+class ShootingSlot:
+    """shooting_t with its memory: what answers the requests for problems of one structure, one after the other.
+
+    room: the memory of a window where the slot is one of it, whose kernels have no other.
+    """
+
+    def __init__(
+        self,
+        ocp: OCP,
+        evaluator: StageEvaluator,
+        lq: CompiledLQ,
+        options: SLQOptions,
+        *,
+        room: Array | None = None,
+    ) -> None:
+        self.sizes = sizes = sizes_of(ocp, windowed=room is not None)
+        self._places, doubles = layout(sizes)
+        self._memory = shelf.take(doubles)
+        self._evaluator, self._lq = evaluator, lq
+        self._kept, self._options = list[Any](), cast("SLQOptions | None", None)
+        self.home: Kept | None = None
+        self.data = d = SlotData()
+        fields, offsets = _pointers(sizes)
+        words: Any = np.frombuffer(d, np.int64)  # type: ignore[call-overload]
+        words[fields] = offsets + address(self._memory)
+        stages, end = self._stages(evaluator, room)
+        phases = (PhaseData * len(stages))(*stages)
+        self._kept.append(phases)
+        d.N, d.nx, d.n, d.m = sizes[:4]
+        d.count, d.phases = len(phases), ctypes.addressof(phases)
+        d.end_expand, d.end_values, d.end_end, d.end_room = end
+        d.riccati, d.adjoint, d.stationarity, d.finite, d.rollout = map(code_of, lq.functions)
+        d.shared = d.looks = room is not None
+        if sizes.bounded:
+            self.view("bounded_zero")[:] = 0.0
+        self.address = ctypes.addressof(d)
+        self._problem = ProblemData()
+        self.problem = ctypes.addressof(self._problem)
+        self._bind()
+        self.prepare(ocp, options)
+
+    def _stages(self, evaluator: StageEvaluator, room: Array | None) -> tuple[list[Any], tuple[Any, ...]]:
+        """The phases, and what evaluates their end."""
+
+        def of(rooms: Any) -> int:
+            own = rooms[0] if room is None else room
+            self._kept.append(own)
+            return address(own)
+
+        *stages, end = evaluator.stages
+        phases, libraries = list[Any](), self._kept
+        for stage, knots, read in zip(stages, evaluator.slices, evaluator.controls_read, strict=False):
+            own: Any = stage
+            functions = code_of(own.library.first), code_of(own.library.rollout)
+            data = ctypes.addressof(own.data)
+            phases.append(PhaseData(knots.start, knots.stop, read, *functions, data, of(own.library.rooms)))
+        last: Any = end
+        libraries.append(last)
+        functions = code_of(last.library.end_first), code_of(last.library.end_values)
+        return phases, (*functions, ctypes.addressof(last.data), of(last.library.rooms))
+
+    @classmethod
+    def of(
+        cls, ocp: OCP, evaluator: StageEvaluator, lq: CompiledLQ, options: SLQOptions, kept: Kept | None
+    ) -> ShootingSlot:
+        """The slot of one problem, with memory that is kept, if it fits."""
+        known: ShootingSlot | None = None if kept is None else kept.prepared.pop(_NAME, None)
+        if known is not None and known.serves(ocp, evaluator, lq):
+            known.prepare(ocp, options)
+            known.home = kept
+            return known
+        made = cls(ocp, evaluator, lq, options)
+        made.home = kept if evaluator.may_follow else None
+        return made
+
+    def serves(self, ocp: OCP, evaluator: StageEvaluator, lq: CompiledLQ) -> bool:
+        """Whether it is made of this evaluator and this LQ solver, with memory for the problem."""
+        return self._evaluator is evaluator and self._lq is lq and self.sizes == sizes_of(ocp)
+
+    def prepare(self, ocp: OCP, o: SLQOptions) -> None:
+        """Take x0 and the bounds of a problem, and options."""
+        problem, d = self._problem, self.data
+        limits = [np.ascontiguousarray(b, float) for b in ocp.control_bounds or ()]
+        x0 = np.ascontiguousarray(ocp.x0, float)
+        problem.x0 = address(x0)
+        problem.lower, problem.upper = map(address, limits) if limits else (None, None)
+        self._values = x0, limits
+        if o == self._options:
+            return
+        shooting = Shooting.every(o.shooting, ocp.horizon, o.gaps)
+        node, alphas = node_flags(shooting.nodes, ocp.horizon), lengths(o.max_backtracks)
+        d.nonlinear, d.nodes, d.on_state = o.gaps == "nonlinear", len(shooting.nodes), o.regularize == "state"
+        d.node, d.alphas = address(node), address(alphas)
+        lanes = max(own.library.lanes for own in self._evaluator.stages[:-1])  # type: ignore[attr-defined]
+        parts = 1 if d.nonlinear else len(shooting.nodes) + 1
+        d.abreast = SIDE_BY_SIDE if self.sizes.windowed else trials_together(parts, lanes)
+        self._options, self._arrays = o, (node, alphas)
+
+    def close(self) -> None:
+        """Give the memory back, or leave it for the next solve: nothing that came from here may be used any more."""
+        if self.home is None:
+            shelf.put_back(self._memory)
+        else:
+            self.home.prepared[_NAME], self.home = self, None
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of its memory."""
+        return int(self._memory.nbytes)
+
+    def view(self, name: str) -> Array:
+        """One of the arrays."""
+        at, shape = self._places[name]
+        return self._memory[at : at + math.prod(shape)].reshape(shape)
+
+    # -- a problem ----------------------------------------------------------------------------------------------------------
+    def take(self, guess: Guess) -> None:
+        """Take a guess of the problem that the evaluator has."""
+        xs, us = (np.array(rows, dtype=float, order="C") for rows in guess)
+        N, _, n, m, *_ = self.sizes
+        self._solution = own = Solved(xs, us, np.zeros((N, m, n)), np.zeros((N, m)))
+        problem = self._problem
+        problem.to_xs, problem.to_us, problem.to_K, problem.to_k = at = [*map(address, own)]
+        problem.xs, problem.us = at[:2]
+
+    @property
+    def trajectory(self) -> tuple[Array, Array]:
+        """xs and us of the iterate, as they are now."""
+        return self.view(f"slot_{self.data.at}_xs"), self.view(f"slot_{self.data.at}_us")
+
+    @property
+    def cost(self) -> float:
+        """The cost at the iterate."""
+        return float(getattr(self.data, f"slot_{self.data.at}_cost"))
+
+    def put(self) -> None:
+        """Write the trajectory of the iterate to where the problem wants it."""
+        self._put(self.address)
+
+    def solution(self) -> Solved:
+        """The trajectory of the iterate, with the gains that were asked for."""
+        self.put()
+        return self._solution
+
+    def note_times(self, journal: Journal) -> None:
+        """Add the seconds in derivatives, sweeps and rollouts since the last call to the record in the making."""
+        journal.spent(*_SECONDS_OF.unpack_from(self.data, _SECONDS))
+        _SECONDS_OF.pack_into(self.data, _SECONDS, 0.0, 0.0, 0.0)
+
+    # -- answers ------------------------------------------------------------------------------------------------------------
+    def _bind(self) -> None:
+        """The functions of the library, with what they take."""
+        own = library()
+
+        def function(name: str, arguments: str, returns: type | None = None) -> Callable[..., Any]:
+            return bound(own, f"shooting_{name}", arguments, returns)
+
+        self._start, self._solve = function("start", "pp"), function("direction", "pdll")
+        self._try, self._close_gaps = function("roll", "pll", ctypes.c_long), function("correct", "pl")
+        self._expand, self._measure = function("expand", "pl"), function("rate", "pd")
+        self._go, self._back = function("go", "pl"), function("back", "p")
+        self._kkt, self._sweep = function("kkt", "p", ctypes.c_double), function("gains", "pd")
+        self._put = function("put", "p")
+        self._answers: dict[type, Callable[[Any], Any]] = {
+            Start: lambda _: self._started(),
+            Direction: self._directed,
+            Roll: self._rolled,
+            Correct: self._corrected,
+            Expand: self._expanded,
+            Rate: self._rated,
+            Choose: lambda _: None,
+            Go: lambda r: self._go(self.address, r.going),
+            Back: lambda _: self._back(self.address),
+            Kkt: lambda _: self._kkt(self.address),
+            Gains: lambda r: self._sweep(self.address, r.mu),
+        }
+
+    def answer(self, request: Request) -> Any:
+        """The answer to a request (:mod:`trajopt.solvers.methods.shooting_requests`)."""
+        return self._answers[type(request)](request)
+
+    def _started(self) -> Point:
+        self._start(self.address, self.problem)
+        return self.point()
+
+    def _directed(self, r: Direction) -> Step:
+        self._solve(self.address, r[3], r[4], r[5])
+        return self.step()
+
+    def _rolled(self, r: Roll) -> list[Trial]:
+        return self.trials(self._try(self.address, r.first, r.count))
+
+    def _corrected(self, r: Correct) -> Trial:
+        self._close_gaps(self.address, r.again)
+        return self.trials(1)[0]
+
+    def _expanded(self, r: Expand) -> Point:
+        self._expand(self.address, r[1])
+        return self.point()
+
+    def _rated(self, r: Rate) -> tuple[float, float]:
+        self._measure(self.address, r.alpha)
+        return _RATE_ANSWER.unpack_from(self.data, _ANSWER)
+
+    def point(self) -> Point:
+        """The last answer, if it was a point."""
+        return _new(Point, _POINT_ANSWER.unpack_from(self.data, _ANSWER))
+
+    def step(self) -> Step:
+        """The last answer, if it was a step."""
+        failed, D1, D2, size, kkt, *trial = _STEP_ANSWER.unpack_from(self.data, _ANSWER)
+        if failed >= 0.0:
+            return Step(int(failed), 0.0, 0.0, 0.0, 0.0, REFUSED)
+        return _new(Step, (-1, D1, D2, size, kkt, _new(Trial, trial)))
+
+    def trials(self, count: int) -> list[Trial]:
+        """The last answer, if it was so many trials."""
+        numbers = _TRIALS_ANSWER[count].unpack_from(self.data, _ANSWER)
+        return [_new(Trial, numbers[2 * i : 2 * i + 2]) for i in range(count)]
+
+
+@lru_cache(maxsize=16)
+def lengths(max_backtracks: int) -> Array:
+    """Step lengths 2^DOUBLINGS, ..., 1, 1/2, ... 2^-max_backtracks, or as many as are tried near rounding level."""
+    return 0.5 ** np.arange(-DOUBLINGS, max(max_backtracks, POLISHED) + 1.0)
