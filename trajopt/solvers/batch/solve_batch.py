@@ -56,7 +56,7 @@ def solve_batch(
     SLQ and its relatives (slq, ilqr, gnms, fddp) and DDP solve compiled problems without constraints with one problem in each
     lane of the vector unit, groups of lanes on threads. The time_limit of SLQ's family counts what a problem's whole group takes.
     DDP of few problems and the interior point (ipm) solve one problem after the other on each thread, with the knots of a problem
-    in the lanes; what the interior point's loop in C refers to Python (no step length is accepted, numbers are not finite) is
+    in the lanes; what the interior point cannot go on with (no step length is accepted, numbers are not finite) is
     solved once more as alone, which ``meta["referred"]`` tells. Where knots would leave lanes empty, and derivatives
     take most of the time, the interior point finds these, and makes its sweeps, in lanes that hold problems.
     Constraints with SLQ's family and DDP: the inner solves of the augmented Lagrangian in lanes, round by round
@@ -218,7 +218,7 @@ def _fits_threads(ocp: OCP, options: Any) -> bool:
 
 
 def _on_threads(options: Any) -> Any:
-    """What solves a batch by whole solves in C."""
+    """What solves a batch in windows, or one problem after the other on each thread."""
     from trajopt.solvers.batch.interior import in_interior
     from trajopt.solvers.batch.newton import in_newton
 
