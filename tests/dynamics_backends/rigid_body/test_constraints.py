@@ -258,7 +258,7 @@ def test_a_start_outside_is_a_warning_with_the_component():
 
 def test_what_cannot_honor_a_constraint_refuses_it_by_name():
     constrained = problem(constraints=[state_bounds(LINE, -1.0, 1.0, "box")])
-    with pytest.raises(InvalidProblem, match="a shooting loop cannot enforce the constraint 'box'"):
+    with pytest.raises(InvalidProblem, match="a shooting method cannot enforce the constraint 'box'"):
         slq(constrained, constant_guess(constrained))
     with pytest.raises(ExportError, match="it has the constraint 'box', and SLQ has none"):
         controller_files(constrained, "controller")
