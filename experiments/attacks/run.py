@@ -32,7 +32,7 @@ EXIT_CODES = range(4)
 TRACEBACK = 70
 """Exit code of a case that ended with a traceback."""
 _ERROR = re.compile(r"(?<![\w.])[Ee]rror: ")
-"""What a sentence begins with; keys such as ``terminal_error`` may end so."""
+"""The start of an error message; keys such as ``terminal_error`` may contain the same word."""
 _PLACE = re.compile(
     r"['\"<].+?['\">]|\.(urdf|xml|toml|npz)|[a-z_]+\.[a-z_]+|\bline \d+|rror: [\w.]+: |\w+ (is|=) ", re.DOTALL
 )

@@ -45,7 +45,7 @@ def lasting(goal: float, knots: int) -> to.OCP:
 
 
 def far_off(xs: np.ndarray, times: np.ndarray) -> list[str]:
-    """How states that end on the left miss their goal."""
+    """The sentences about a missed goal, for motions that end on the left."""
     end = xs[-1, 0]
     return [f"ends at {end:.3f}", "on the left"] if end < 0 else []
 

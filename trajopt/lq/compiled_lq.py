@@ -36,7 +36,7 @@ _CONSTANTS = {
     "FLOOR": definite_shift.FLOOR,
     "MARGIN": definite_shift.MARGIN,
 }
-"""What the kernels share with their twins in Python."""
+"""Constants that the C text takes from Python."""
 _loading = threading.Lock()
 """Held while a library is compiled or loaded, so that none is compiled twice."""
 _KERNELS = ("lq_types.h", "numbers.h", "small_matrices.h", "box_qp.h", "definite_shift.h", "riccati.h")

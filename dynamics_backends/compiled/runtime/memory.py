@@ -57,7 +57,7 @@ def address(array: Array) -> int:
 
 
 def code_of(function: Any) -> int | None:
-    """Where a function of a library is."""
+    """The address of a function of a library."""
     return ctypes.cast(function, ctypes.c_void_p).value
 
 

@@ -53,13 +53,13 @@ RESULT = np.dtype(
     [("code", np.int64), ("iterations", np.int64)]
     + [(name, float) for name in ("cost", "gradient", "violation", "complementarity", "error", "scale", "seconds")]
 )
-"""What a solve has come to."""
+"""The result of one problem."""
 _REFERRED = (REFERRED, End.NOT_FINITE, End.REFERRED)
 """Codes of problems that single solves are to have."""
 
 
 def fits_interior(ocp: OCP, options: Any) -> bool:
-    """Whether kernels answer all that the solver asks of a problem."""
+    """Whether compiled kernels answer all requests of the interior point for this problem."""
     if type(options) is not IPMOptions:
         return False
     return serves(prepared(ocp, _still(ocp), options).program, alone=False)

@@ -50,11 +50,11 @@ RESULT = np.dtype(
     [("code", np.int64), ("iterations", np.int64)]
     + [(name, float) for name in ("cost", "gradient", "defect", "kkt", "change", "seconds")]
 )
-"""What a solve has come to."""
+"""The result of one problem."""
 
 
 def fits_newton(ocp: OCP, options: Any) -> bool:
-    """Whether kernels answer all that DDP, or a registered method, asks of a problem."""
+    """Whether compiled kernels answer all requests of DDP, or of a registered method, for this problem."""
     if ocp.constraints() or not isinstance(options, (DDPOptions, MethodOptions)):
         return False
     if isinstance(options, DDPOptions) and not by_newton(ocp, options):

@@ -73,7 +73,7 @@ _CONSTANTS = {
     "GO": GO,
     "MARK": MARK,
 }
-"""What the kernels share with their twins in Python."""
+"""Constants that the C text takes from Python."""
 _BLOCKS = ("A", "B", "Q", "q", "S", "R", "r")
 """Blocks that are the first iterate's where iterates share them."""
 _ITERATE = "xs us x_next costs lambda g A B d Q q S R r cost:d gradient:d defect:d gap:d"

@@ -174,7 +174,7 @@ def direction(fraction, cost):
 
 
 def step_of(method, answer):
-    """What the method finds where its requests are answered so, and the requests."""
+    """The step that the method finds with these answers, and its requests."""
     search, reply, asked = method._step(), None, []
     try:
         while True:

@@ -70,7 +70,7 @@ def in_numpy(monkeypatch):
 
 @pytest.fixture
 def steps(monkeypatch):
-    """How often kernels were asked to accept a step."""
+    """The Accept requests that the kernels answered."""
     counted = []
     original = NewtonSlot.answer
 

@@ -67,7 +67,7 @@ _CONSTANTS = {
         )
     },
 }
-"""What the kernels share with their twins in Python."""
+"""Constants that the C text takes from Python."""
 
 
 def source() -> str:
