@@ -145,8 +145,8 @@ def at_once(backend: DynamicsBackend) -> DynamicsBackend:
 def until_compiled(map: Map) -> Map:
     """The map evaluated without a compiler: by the loops that were built with the installation, where it has a driver."""
     if isinstance(map, HasRecursions):
-        return map.until_compiled(_ready_driver())
-    return map.with_driver(_ready_driver()) if isinstance(map, HasDriver) else map
+        return map.until_compiled(ready_driver())
+    return map.with_driver(ready_driver()) if isinstance(map, HasDriver) else map
 
 
 def steps_at_once(backend: DynamicsBackend, method: Any, substeps: int, *, semi_implicit: bool) -> Any:
@@ -188,7 +188,8 @@ def fastest_driver() -> Driver:
 
 
 @lru_cache(maxsize=1)
-def _ready_driver() -> Any:
+def ready_driver() -> Driver:
+    """What evaluates recursions at few configurations in least time: compiled loops that are there, else rows of NumPy."""
     from dynamics_backends.compiled.loops.ready import ReadyLoops
 
     return ReadyLoops()

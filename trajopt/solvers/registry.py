@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -37,7 +37,7 @@ from trajopt.validation.validation import Finding, require_valid
 if TYPE_CHECKING:
     from trajopt.solvers.auto import Attempt
     from trajopt.solvers.nlp.nlp import NLP, NLPSolution
-    from trajopt.validation.replay import Replay
+    from trajopt.validation.replay import Deviation, Replay
 
 
 def _slq(ocp: OCP, warm: WarmStart, options: SLQOptions, callback: Callback | None) -> Solution:
@@ -268,8 +268,10 @@ def chosen_options(solver: str | None, options: Any) -> tuple[str, Any]:
     raise TypeError(f"options is a {type(options).__name__}; solver {solver!r} takes {kind.__name__} or a mapping")
 
 
-def _replay(ocp: OCP, options: Any, solution: Solution) -> Replay | str:
+def _replay(ocp: OCP, options: Any, solution: Solution, holds: Callable[[Deviation], bool]) -> Replay | str:
     """The replay of a finite trajectory, see :mod:`trajopt.validation.replay`, or the reason why there is none.
+
+    holds: which runs suffice.
 
     By compiled stages where the solve has them, else by CasADi's virtual machine: the numbers agree to rounding.
     """
@@ -283,20 +285,21 @@ def _replay(ocp: OCP, options: Any, solution: Solution) -> Replay | str:
     )
     if LAST_CONTROL in solution.meta:
         us = np.vstack([solution.us, solution.meta[LAST_CONTROL]])
-        return replay_first_order_hold(ocp, solution.xs, us, solution.K) or UNCUT
+        return replay_first_order_hold(ocp, solution.xs, us, solution.K, holds) or UNCUT
     if isinstance(options, SLQOptions) and ocp.constraints():
         from trajopt.solvers.shooting.penalized import augmented, imposed
 
         ocp = augmented(ocp, imposed(ocp, options.constraint_penalty, {}))  # as it was compiled for the solve
     with borrowed(ocp) as own:
         known = {} if own is None else own.prepared
-        rooms, steps = iter(known.setdefault("replay", (Kept(), Kept()))), known.setdefault("finer", {})
+        rooms, steps = known.setdefault("replay", {}), known.setdefault("finer", {})
 
         def evaluator(fine: OCP) -> StageEvaluator:
-            made = kept_evaluator(next(rooms), fine, kind)
+            cuts = tuple(getattr(phase.dynamics, "substeps", 1) for phase in fine.phases)
+            made = kept_evaluator(rooms.setdefault(cuts, Kept()), fine, kind)
             return made if made.compiled else StageEvaluator(interpreted(fine), kind, "numpy")
 
-        found = replay(ocp, solution.xs, solution.us, solution.K, evaluator, steps)
+        found = replay(ocp, solution.xs, solution.us, solution.K, evaluator, steps, holds)
     return UNCUT if found is None else found
 
 
