@@ -58,9 +58,9 @@ class MPC:
     >>> cart = to.FunctionMap(lambda x, u, t, p: [x[1], u[0]], 2, 1, second_order=True)
     >>> dynamics = to.SampledSystem(to.make_backend(cart, "forward_ad"), "semi_implicit_euler")
     >>> goal = to.state_cost(cart.manifold, [1.0, 0.0], 10.0, "goal")
-    >>> ocp = to.OCP.single_phase(dynamics, [0.0, 0.0], 20, 0.05, [to.control_cost(1, weight=0.1), goal], [goal])
+    >>> ocp = to.OCP.single_phase(dynamics, [0.0, 0.0], 20, 0.05, [to.control_cost(1, weight=0.01), goal], [goal])
     >>> mpc, plant, x = to.MPC(ocp, period=0.05), to.Simulator(dynamics), ocp.x0
-    >>> for k in range(100):
+    >>> for k in range(200):
     ...     x = plant.advance(x, mpc.step(x, 0.05 * k)[None], 0.05)
     >>> round(float(x[0]), 2), mpc.statistics()["failed"]
     (1.0, 0)
