@@ -79,7 +79,7 @@ def in_interior(
     told: Callable[[int], None] | None,
 ) -> BatchSolution:
     """Solve a batch; guess: xs (n or 1, N + 1, nx), us (n or 1, N, nu)."""
-    began, members = time.perf_counter(), _Members(batch, guess, options)
+    began, members = time.perf_counter(), _Problems(batch, guess, options)
     ran, how = members.solve(threads, told)
     stopped = ran.stopped
     r, us, limits = members.results, members.us, batch.bounds()
@@ -133,7 +133,7 @@ def _with_gains(batch: Batch, found: BatchSolution) -> BatchSolution:
     return replace(found, K=K, k=np.zeros((n, N, m)))
 
 
-class _Members(Rows):
+class _Problems(Rows):
     """interior_problem_t of interior_slot.h for each problem, and where the solutions come to be.
 
     program: of one of the problems, first: its guess.
@@ -185,7 +185,7 @@ class _Members(Rows):
             self._run_window(windows[-1], stop)
 
         ran = run_workers(work, threads, told)
-        use: dict[str, float] = {"threads": threads, "seats": threads * lanes}
+        use: dict[str, float] = {"threads": threads, "slots": threads * lanes}
         for i, name in ((1, "expansions"), (0, "sweeps")):
             busy, every = (
                 sum(of[i] for of in counts) for counts in zip(*((w.busy, w.all) for w in windows), strict=True)
