@@ -18,7 +18,7 @@ from trajopt.guesses.guesses import Guess
 from trajopt.lq.compiled_lq import CompiledLQ
 from trajopt.problem.ocp import OCP
 from trajopt.results.solution import Solution
-from trajopt.results.status import StatusCode
+from trajopt.results.status import Status, StatusCode
 from trajopt.solvers.batch.problems.batch import Batch
 from trajopt.solvers.batch.second_starts import firsts_of, with_seconds
 from trajopt.solvers.batch.solution import BatchSolution
@@ -181,6 +181,11 @@ class _Problems(WindowBatch):
     def _method(self, number: int, slot: Any) -> Any:
         return self.method(self.size, self.options, int(self.limits[number]))
 
-    def _blamed(self, i: int, xs: Array, us: Array) -> Blamed:
-        ocp = self.batch[i]
-        return to_blame(ocp, xs, us, _evaluators(ocp, self.options), self.lq)
+    def status(self, i: int) -> Status:
+        """The status of problem i: that of a single solve."""
+
+        def blamed(xs: Array, us: Array) -> Blamed:
+            ocp = self.batch[i]
+            return to_blame(ocp, xs, us, _evaluators(ocp, self.options), self.lq)
+
+        return self._status(i, blamed)

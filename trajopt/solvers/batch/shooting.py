@@ -11,6 +11,7 @@ import numpy as np
 from dynamics_backends.compiled.interface.libraries import find_toolchain
 from dynamics_backends.protocol import Array
 from trajopt.lq.compiled_lq import CompiledLQ
+from trajopt.results.status import Status
 from trajopt.solvers.batch.problems.batch import Batch
 from trajopt.solvers.batch.second_starts import firsts_of, with_seconds
 from trajopt.solvers.batch.solution import BatchSolution
@@ -79,9 +80,14 @@ class _Problems(WindowBatch):
     def _method(self, number: int, slot: Any) -> ShootingMethod:
         return ShootingMethod(self.models, self.options, self.corrects, int(self.limits[number]))
 
-    def _blamed(self, i: int, xs: Array, us: Array) -> Blamed:
-        ocp = self.batch[i]
-        return Blamed(ocp, xs, numerics_for(ocp, self.options.hessian).evaluator.expand(xs, us))
+    def status(self, i: int) -> Status:
+        """The status of problem i: that of a single solve."""
+
+        def blamed(xs: Array, us: Array) -> Blamed:
+            ocp = self.batch[i]
+            return Blamed(ocp, xs, numerics_for(ocp, self.options.hessian).evaluator.expand(xs, us))
+
+        return self._status(i, blamed)
 
 
 def _second_starts(

@@ -5,9 +5,9 @@ from __future__ import annotations
 import itertools
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from trajopt.solvers.batch.problems.batch import Batch
 from trajopt.solvers.batch.problems.values import Rows
 from trajopt.solvers.batch.solution import BatchSolution
 from trajopt.solvers.batch.threads import ENDED, STOP, Ran, run_workers
-from trajopt.solvers.methods.method import End, Ended, Method, Solve
+from trajopt.solvers.methods.method import End, Ended, Solve
 from trajopt.solvers.window.driver import run_alone, run_window
 from trajopt.solvers.window.status import Blamed, status_of
 
@@ -36,6 +36,13 @@ class WindowBatch(Rows, ABC):
     """
 
     rows: Array
+    measures: ClassVar[Mapping[str, str]] = {
+        "gradient": "gradient",
+        "defect": "defect",
+        "kkt": "kkt",
+        "violation": "defect",
+    }
+    """By the name of a measure in a solution, that of an end; without constraints, gaps are all that can be violated."""
 
     def __init__(
         self,
@@ -62,12 +69,12 @@ class WindowBatch(Rows, ABC):
         self.threads = min(threads or default_threads(), n)
 
     @abstractmethod
-    def _method(self, number: int, slot: Any) -> Method:
+    def _method(self, number: int, slot: Any) -> Any:
         """The method of a problem in a slot."""
 
     @abstractmethod
-    def _blamed(self, i: int, xs: Array, us: Array) -> Blamed:
-        """The expansion about a trajectory of problem i that is to blame for a failure."""
+    def status(self, i: int) -> Status:
+        """The status of problem i: that of a single solve."""
 
     # -- solves -----------------------------------------------------------------------------------------------------------
     def solve_in_windows(self, make: Callable[[], Any], told: Told) -> tuple[Ran, list[Any]]:
@@ -158,9 +165,13 @@ class WindowBatch(Rows, ABC):
         slot.put()
         if isinstance(ended, Exception):
             self.errors[number], ended = ended, method.ended(End.NO_STEP)
-        self.ended[number], self.cost[number] = ended, slot.cost
+        self.ended[number], self.cost[number] = ended, self._cost(slot, ended)
         self.seconds[number] = time.perf_counter() - method.began
         stop[ENDED] += 1
+
+    def _cost(self, slot: Any, ended: Any) -> float:
+        """The cost where a solve has ended."""
+        return float(slot.cost)
 
     # -- what came of it --------------------------------------------------------------------------------------------------
     def solution(self, seconds: float, meta: dict[str, Any]) -> BatchSolution:
@@ -168,20 +179,17 @@ class WindowBatch(Rows, ABC):
         if len(self.errors) == self.count:
             raise next(iter(self.errors.values()))
         status = tuple(self.status(i) for i in range(self.count))
-        names = {
-            "gradient": "gradient",
-            "defect": "defect",
-            "kkt": "kkt",
-            "violation": "defect",
-        }  # gaps are all there is
-        measures = {f"{name}s": [getattr(e, of, np.nan) for e in self.ended] for name, of in names.items()}
+        measures = {f"{name}s": [getattr(e, of, np.nan) for e in self.ended] for name, of in self.measures.items()}
         iterations = np.array([0 if e is None else e.iterations for e in self.ended])
         meta = {**meta, "solve_times": self.seconds.tolist(), "seconds": seconds, **measures}
         arrays = self.xs, self.us, self.cost, iterations
         return BatchSolution(*arrays, status, self.batch.times(), self.K, self.k, meta)
 
-    def status(self, i: int) -> Status:
-        """The status of problem i: that of a single solve. A guess that is not finite is left as the trajectory."""
+    def _status(self, i: int, blamed: Callable[[Array, Array], Blamed]) -> Status:
+        """The status of problem i without constraints. A guess that is not finite is left as the trajectory.
+
+        blamed: the expansion about a trajectory that is to blame for a failure.
+        """
         ended: Ended | None = self.ended[i]
         if ended is None:
             return termination.not_started()
@@ -194,14 +202,14 @@ class WindowBatch(Rows, ABC):
 
         def refused() -> Blamed:
             with np.errstate(all="ignore"):
-                return self._blamed(i, xs, us)
+                return blamed(xs, us)
 
         limit = int(self.limits[i])
         same = limit == self.options.max_iterations
         return status_of(ended, self.options if same else replace(self.options, max_iterations=limit), refused)
 
 
-def shares_of(windows: Sequence[Any]) -> dict[str, float]:
-    """The shares of lanes at work in sweeps and in rollouts, of windows of some threads."""
-    of = {"sweeps": 0, "rollouts": 1}
+def shares_of(windows: Sequence[Any], forward: str = "rollouts") -> dict[str, float]:
+    """The shares of lanes at work in sweeps and in what goes forward over the knots, of windows of some threads."""
+    of = {"sweeps": 0, forward: 1}
     return {name: sum(w.busy[i] for w in windows) / max(1, sum(w.all[i] for w in windows)) for name, i in of.items()}

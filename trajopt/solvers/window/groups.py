@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from trajopt.solvers.window.driver import WAIT
@@ -21,8 +21,13 @@ class GroupedWindow(ABC):
 
     A slot has its ``address`` in C, ``waits`` (the kind of work it waits for now), and what the window notes there: its
     ``request``, and the turn ``since`` which it waits. answers: by type of request, the answer in a slot that has it.
-    busy, all: lanes with a problem and all lanes, by the direction of the work, summed over the calls.
+    busy, all: lanes with a problem and all lanes, by the direction of the work, summed over the calls. active: problems at work.
     """
+
+    slots: Sequence[Any]
+    active: int
+    _asks: dict[type, Callable[[Any, Any], int]]
+    """By type of request, the function that returns what the slot waits for; a slot answers the other requests by itself."""
 
     def __init__(self, kinds: int, lanes: int, answers: dict[type, Callable[[Any], Any]]) -> None:
         self.lanes, self._answers = lanes, answers
@@ -33,8 +38,25 @@ class GroupedWindow(ABC):
         self._group_address = ctypes.addressof(self._group_of)
 
     @abstractmethod
-    def _work(self, kind: int, count: int) -> bool:
-        """Do work of a kind for the slots of ``_group_address``; whether that goes forward over the knots."""
+    def _work(self, kind: int, count: int) -> int | None:
+        """Do work of a kind for the slots of ``_group_address``.
+
+        Returns whether that goes forward over the knots (1) or backward (0); None where lanes held no problems.
+        """
+
+    def ask(self, slot: Any, request: Any) -> Any:
+        """The answer for a slot, or WAIT."""
+        own = self._asks.get(type(request))
+        return slot.answer(request) if own is None else self._wait(slot, request, own(slot, request))
+
+    def alone_at(self, slot: Any) -> Any:
+        """What answers for a slot alone."""
+        return slot
+
+    def close(self) -> None:
+        """Give memory back."""
+        for slot in self.slots:
+            slot.close()
 
     def _wait(self, slot: Any, request: Any, kind: int) -> Any:
         """Let a slot wait for a kind of work, or answer at once."""
@@ -54,8 +76,9 @@ class GroupedWindow(ABC):
         for lane, slot in enumerate(group):
             self._group_of[lane] = slot.address
         forward = self._work(kind, len(group))
-        self.busy[forward] += len(group)
-        self.all[forward] += self.lanes
+        if forward is not None:
+            self.busy[forward] += len(group)
+            self.all[forward] += self.lanes
         answered: list[tuple[Any, Any]] = []
         for slot in group:
             waits = slot.data.waits

@@ -237,12 +237,12 @@ class NewtonWindow(GroupedWindow):
             return later
         return super().serve()
 
-    def _work(self, kind: int, count: int) -> bool:
+    def _work(self, kind: int, count: int) -> int | None:
         if kind == TRIALS:
             self._trials(self._data_address, self._group_address, count)
         else:
             self._attempts(self._data_address, self._group_address, count, kind - ATTEMPTS)
-        return kind == TRIALS
+        return int(kind == TRIALS)
 
     def _group(self, kind: int) -> list[WindowSlot]:
         """The slots that have waited the longest for a kind; lanes that are left are for those that ask for some of its

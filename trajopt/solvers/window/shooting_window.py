@@ -19,7 +19,7 @@ from dynamics_backends.compiled.interface.libraries import (
 )
 from trajopt.lq.compiled_lq import CompiledLQ, abreast
 from trajopt.problem.ocp import OCP
-from trajopt.solvers.methods.shooting_requests import Correct, Direction, Expand, Gains, Request, Roll, Start
+from trajopt.solvers.methods.shooting_requests import Correct, Direction, Expand, Gains, Roll, Start
 from trajopt.solvers.options import SLQOptions
 from trajopt.solvers.window import shooting_slot
 from trajopt.solvers.window.groups import GroupedWindow
@@ -74,7 +74,7 @@ class ShootingWindow(GroupedWindow):
         start, direction, gains = function("start", "pppd"), function("direction", "ppdll"), function("gains", "pd")
         roll, correct, expand = function("roll", "ppll"), function("correct", "ppl"), function("expand", "ppld")
         serve = function("serve", "ppll", None)
-        self._asks: dict[type, Callable[[ShootingSlot, Any], int]] = {
+        self._asks = {
             Start: lambda s, r: start(at, s.address, s.problem, r.mu),
             Direction: lambda s, r: direction(at, s.address, r.mu, r.going, r.rolled),
             Roll: lambda s, r: roll(at, s.address, r.first, r[2]),
@@ -83,10 +83,6 @@ class ShootingWindow(GroupedWindow):
             Gains: lambda s, r: gains(s.address, r.mu),
         }
         self._serve = lambda kind, count: serve(at, self._group_address, count, kind)
-
-    def alone_at(self, slot: ShootingSlot) -> ShootingSlot:
-        """What answers for a slot alone."""
-        return slot
 
     @property
     def active(self) -> int:
@@ -97,19 +93,9 @@ class ShootingWindow(GroupedWindow):
     def active(self, count: int) -> None:
         self._data.active = count
 
-    def close(self) -> None:
-        """Give memory back."""
-        for slot in self.slots:
-            slot.close()
-
-    def ask(self, slot: ShootingSlot, request: Request) -> Any:
-        """The answer for a slot, or WAIT."""
-        own = self._asks.get(type(request))
-        return slot.answer(request) if own is None else self._wait(slot, request, own(slot, request))
-
-    def _work(self, kind: int, count: int) -> bool:
+    def _work(self, kind: int, count: int) -> int | None:
         self._serve(kind, count)
-        return kind >= ROLLS
+        return int(kind >= ROLLS)
 
 
 _ANSWERS: dict[type, Callable[[ShootingSlot], Any]] = {
