@@ -12,7 +12,7 @@ from trajopt.guesses.guesses import Guess
 from trajopt.problem.constraints import Constraint
 from trajopt.problem.ocp import OCP, Phase
 from trajopt.problem.terms import QUATERNION_TOLERANCE, CostTerm, quaternion_error, velocities_hint
-from trajopt.validation.evaluation_doubts import function_doubts, function_mistakes, length_doubts
+from trajopt.validation.evaluation_doubts import function_doubts, function_mistakes, hessian_doubts, length_doubts
 from trajopt.validation.finiteness import finiteness_doubts
 from trajopt.validation.reach import frame_goals, reach_warnings
 from trajopt.validation.stability import stability_doubts
@@ -47,7 +47,7 @@ def validate(ocp: OCP, guess: Guess | None = None) -> list[Finding]:
     findings = _findings(ocp, guess)
     if any(f.severity == ERROR for f in findings):
         return findings
-    warnings = [*finiteness_doubts(ocp, guess), *length_doubts(ocp), *_out_of_reach(ocp)]
+    warnings = [*finiteness_doubts(ocp, guess), *length_doubts(ocp), *hessian_doubts(ocp), *_out_of_reach(ocp)]
     return [*findings, *(Finding(WARNING, m) for m in warnings)]
 
 
