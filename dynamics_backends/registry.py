@@ -14,6 +14,7 @@ from typing import Any
 from dynamics_backends.methods.analytic import Analytic, without_partials
 from dynamics_backends.methods.base import Method
 from dynamics_backends.methods.complex_step import ComplexStep
+from dynamics_backends.methods.exact_method import ExactMethod
 from dynamics_backends.methods.finite_difference import CentralDifference, FiniteDifference
 from dynamics_backends.methods.forward_ad import ForwardAD, StructuredAD
 from dynamics_backends.names import unknown_name
@@ -41,6 +42,16 @@ def _numeric(method: Callable[..., DynamicsBackend], map: Map, engine: str, **op
     return method(on_engine(map, engine), **options)
 
 
+def _exact(method: Callable[..., ExactMethod], map: Map, engine: str, **options: Any) -> DynamicsBackend:
+    """A numeric method with exact second derivatives, which are compiled where the map is compiled as a whole."""
+    backend = method(on_engine(map, engine), **options)
+    if engine == "compiled" and not isinstance(map, HasDriver):
+        from dynamics_backends.compiled.sources.traced_hessian import TracedHessian
+
+        backend.compiled_hessian = TracedHessian(map)
+    return backend
+
+
 def _analytic(map: Map, engine: str, **options: Any) -> DynamicsBackend:
     """The closed form is the map's own; the engine serves the recursions inside, or a map without them as a whole."""
     if engine == "compiled" and isinstance(map, NeedsScheme):
@@ -66,9 +77,9 @@ def _casadi_ad(map: Map, engine: str, **options: Any) -> DynamicsBackend:
 
 METHODS: dict[str, Callable[..., DynamicsBackend]] = {
     "analytic": _analytic,
-    "forward_ad": partial(_numeric, ForwardAD),
-    "structured_ad": partial(_numeric, StructuredAD),
-    "complex_step": partial(_numeric, ComplexStep),
+    "forward_ad": partial(_exact, ForwardAD),
+    "structured_ad": partial(_exact, StructuredAD),
+    "complex_step": partial(_exact, ComplexStep),
     "casadi_ad": _casadi_ad,
     "central_difference": partial(_numeric, CentralDifference),
     "forward_difference": partial(_numeric, partial(FiniteDifference, scheme="forward")),

@@ -18,6 +18,7 @@ from trajopt.problem.marks import problem_marks
 from trajopt.problem.ocp import OCP, Sampling, fitting
 from trajopt.results.records import Callback
 from trajopt.results.solution import LAST_CONTROL, Solution
+from trajopt.results.status import StatusCode
 from trajopt.solvers.options import (
     AutoOptions,
     DDPOptions,
@@ -31,6 +32,7 @@ from trajopt.solvers.success import FEASIBLE, Tolerances, assessed, solver_measu
 from trajopt.stage.kept import Kept, borrowed
 from trajopt.stage.not_compiled import gathered
 from trajopt.stage.start import Start, served, starting
+from trajopt.step.contraction import missing_curvature
 from trajopt.validation.finiteness import explained
 from trajopt.validation.validation import Finding, require_valid
 
@@ -206,6 +208,7 @@ def solve(
     if guess is not None:
         warm = replace(warm, guess=as_guess(guess))
     warnings = require_valid(ocp, warm.guess) if check else []
+    approximated = approximated_hessian(ocp, solver, chosen)
     if not check:
         _require_shapes(ocp, warm.guess)
     with gathered() as slow, starting(start), served() as engines:
@@ -213,16 +216,34 @@ def solve(
         solution = run(ocp, warm, chosen, callback)
         elapsed = time.perf_counter() - began
         meta = {**solution.meta, **_meta(ocp, solver, dict(vars(chosen)), warnings), "solve_time": elapsed}
-        meta["engines"] = list(engines) or _unique(s.backend.engine for s in _samplings(ocp))
+        meta["engines"] = list(engines) or slow.engines([s.backend.engine for s in _samplings(ocp)])
         if ocp.in_scaled_time and np.isfinite(solution.xs).all():
             meta["clock"] = ocp.times_of(solution.xs).tolist()
             meta["duration"] = meta["clock"][-1]
-        if slow:
-            meta["not_compiled"] = [str(part) for part in slow]
+        if slow.parts:
+            meta["not_compiled"] = slow.sentences(elapsed)
+        if approximated:
+            meta["findings"].append(approximated)
         marks = problem_marks(ocp) if check else ocp.marks
         solution = replace(solution, meta=meta, model=ocp.model, marks=marks)
         solution = checked(ocp, solution, chosen) if check else unchecked(solution)
-    return replace(solution, status=explained(solution.status, ocp, solution.xs, solution.us))
+    status = explained(solution.status, ocp, solution.xs, solution.us)
+    if approximated and status.code is StatusCode.MAX_ITERATIONS:
+        status = replace(status, advice=f"{approximated[0].upper()}{approximated[1:]}.")
+    return replace(solution, status=status)
+
+
+def approximated_hessian(ocp: OCP, solver: str, options: Any) -> str:
+    """The sentence for a Hessian that a solver approximates because a time step has no second derivatives; "" if it does not."""
+    kinds = {AutoOptions: "gauss_newton", IPMOptions: "gauss_newton", SQPOptions: "scqp"}
+    if type(options) not in kinds or getattr(options, "hessian", "auto") != "auto":
+        return ""
+    reason, kind = missing_curvature(ocp), kinds[type(options)]
+    return (
+        f"{reason}; until then {solver} uses hessian = {kind!r}, which may take many times the iterations"
+        if reason
+        else ""
+    )
 
 
 def _require_problem(given: Any) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dynamics_backends.protocol import MissingCapability
+from dynamics_backends.protocol import MissingCapability, unwrapped
 from dynamics_backends.registry import make_backend
 from trajopt.problem.impact_stage import JUMP, ImpactStage
 from trajopt.problem.ocp import OCP, DiscreteMap, Sampling, StepContraction
@@ -45,9 +45,11 @@ def _reason(dynamics: DiscreteMap) -> str:
             f"{type(dynamics).__name__} has no second derivatives (its ``contract`` is None); choose solver = 'slq', or "
             "hessian = 'gauss_newton' for a sparse solver"
         )
+    backend = sampling.backend
+    system = f" of {type(unwrapped(backend.map)).__name__}" if backend.name == "analytic" else ""
     return (
-        f"the backend {sampling.backend.name} has no second derivatives of {type(sampling.backend.map).__name__}; choose "
-        "backend = 'analytic' (free bodies), 'forward_ad' or 'casadi_ad'"
+        f"the backend {backend.name} has no second derivatives{system}; choose backend = 'forward_ad', 'complex_step' or "
+        "'casadi_ad', or 'analytic' for a robot"
     )
 
 

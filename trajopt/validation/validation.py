@@ -14,7 +14,7 @@ from trajopt.problem.constraints import Constraint
 from trajopt.problem.ocp import OCP, Phase
 from trajopt.problem.terms import QUATERNION_TOLERANCE, CostTerm, quaternion_error, velocities_hint
 from trajopt.stage.kept import borrowed
-from trajopt.validation.evaluation_doubts import function_doubts, function_mistakes, length_doubts
+from trajopt.validation.evaluation_doubts import function_doubts, function_mistakes, hessian_doubts, length_doubts
 from trajopt.validation.finiteness import finiteness_doubts
 from trajopt.validation.reach import frame_goals, reach_warnings
 from trajopt.validation.stability import stability_doubts
@@ -49,7 +49,7 @@ def validate(ocp: OCP, guess: Guess | None = None) -> list[Finding]:
     findings = _findings(ocp, guess)
     if any(f.severity == ERROR for f in findings):
         return findings
-    warnings = [*finiteness_doubts(ocp, guess), *length_doubts(ocp), *_out_of_reach(ocp)]
+    warnings = [*finiteness_doubts(ocp, guess), *length_doubts(ocp), *hessian_doubts(ocp), *_out_of_reach(ocp)]
     return [*findings, *(Finding(WARNING, m) for m in warnings)]
 
 
