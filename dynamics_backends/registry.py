@@ -14,7 +14,11 @@ from typing import Any
 from dynamics_backends.methods.analytic import Analytic, without_partials
 from dynamics_backends.methods.base import Method
 from dynamics_backends.methods.complex_step import ComplexStep
-from dynamics_backends.methods.finite_difference import CentralDifference, FiniteDifference
+from dynamics_backends.methods.finite_difference import (
+    LARGEST_STEP as LARGEST_STEP,
+    CentralDifference,
+    FiniteDifference,
+)
 from dynamics_backends.methods.forward_ad import ForwardAD, StructuredAD
 from dynamics_backends.names import unknown_name
 from dynamics_backends.protocol import (
@@ -100,10 +104,15 @@ def make_backend(map: Map, method: str = "analytic", *, engine: str | None = Non
         raise unknown_name("backend", method, METHODS)
     if engine not in ENGINES:
         raise unknown_name("engine", engine, ENGINES)
-    resolved = _available() if engine == "auto" else engine
+    resolved = engine_in_use(engine)
     backend = METHODS[method](map, resolved, **options)
     backend.engine, backend.options = resolved, options
     return backend
+
+
+def engine_in_use(engine: str) -> str:
+    """The engine's name, "auto" replaced by the engine that it selects on this machine."""
+    return _available() if engine == "auto" else engine
 
 
 def missing_capability(map: Map, method: str) -> str | None:

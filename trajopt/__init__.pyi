@@ -171,6 +171,18 @@ from dynamics_backends.time_scaled import (
     TimeScaled as TimeScaled,
     time_scaled as time_scaled,
 )
+from trajopt.config.config import ConfigError as ConfigError
+from trajopt.config.load import (
+    LoadedProblem as LoadedProblem,
+    load_problem as load_problem,
+)
+from trajopt.config.registry import register_problem as register_problem
+from trajopt.config.task import (
+    Checked as Checked,
+    Sampling as Sampling,
+    Task as Task,
+)
+from trajopt.config.tasks import tasks as tasks
 from trajopt.guesses.detours import detour as detour
 from trajopt.guesses.guesses import (
     constant_guess as constant_guess,

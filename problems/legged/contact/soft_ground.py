@@ -24,7 +24,7 @@ from dynamics_backends.systems.contact.soft_contact import SoftContact
 from dynamics_backends.systems.contact.stepped_contact import SteppedContact
 from problems.legged.robot.similarity import Units, prefixed
 from problems.legged.robot.walker import LeggedRobot
-from problems.task import Checks, Integrator
+from trajopt.config.task import Checks, Integrator
 
 HALVINGS = 60
 DEEPEST = 1.0

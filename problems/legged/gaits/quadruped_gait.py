@@ -43,7 +43,7 @@ from problems.legged.robot.similarity import (
     terminal_weight,
 )
 from problems.legged.robot.walker import Standing, joint_gains, posture
-from problems.task import (
+from trajopt.config.task import (
     BackendFactory,
     Checked,
     Checks,

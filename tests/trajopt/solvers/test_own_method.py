@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import trajopt as to
-from experiments.config.config import read_config
+from trajopt.config.config import read_config
 from trajopt.solvers import own_method, registry
 from trajopt.solvers.methods import GAUSS_NEWTON, Accept, End, FirstGains, Start, Step
 
