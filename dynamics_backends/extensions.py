@@ -82,6 +82,10 @@ class Registry(MutableMapping[str, T]):
     def __len__(self) -> int:
         return len(list(iter(self)))
 
+    def is_builtin(self, name: str) -> bool:
+        """True for a built-in name."""
+        return name in self._builtin
+
     def loaded(self) -> dict[str, T]:
         """The built-in and registered ones, and those of entry points that were asked for."""
         return dict(self._values)

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from experiments.analysis.compare import Run
     from trajopt import Guess, IterationRecord, Solution
     from trajopt.config.config import Config
+    from trajopt.config.load import LoadedProblem
     from trajopt.config.task import Task
     from trajopt.view.watch import Watch
 
@@ -125,7 +126,7 @@ def _solve(
         if warm_start is not None:
             guess, doubts = build.warm_start(task, warm_start)
             warn(doubts)
-        _warn_of_findings(task, guess)
+        _warn_of_findings(problem, guess)
         results_folder(settings.directory, (SOLUTION_FILE, CONFIG_FILE))
         if video is not None:
             require_video(Path(video))
@@ -194,11 +195,12 @@ def _wait(watch: Watch, solution: Solution, task: Task, settings: Config) -> Non
     watch.wait()
 
 
-def _warn_of_findings(task: Task, guess: Guess | None = None) -> None:
+def _warn_of_findings(problem: LoadedProblem, guess: Guess | None) -> None:
     """Print validation warnings before a solve. Raises InvalidProblem if there are errors."""
-    from trajopt.validation.validation import require_valid
+    from trajopt.solvers.registry import require_solvable
 
-    warn(f.message for f in require_valid(task.ocp, task.guess if guess is None else guess))
+    given = problem.guess if guess is None else guess
+    warn(f.message for f in require_solvable(problem.ocp, given, problem.solver, problem.options))
 
 
 def _make_ready(task: Task, settings: Config) -> None:
@@ -229,8 +231,8 @@ def validate(config: str, overrides: tuple[str, ...], urdf: str | None) -> None:
     from trajopt import validate as findings_of
     from trajopt.problem.constraint_table import constraint_table
 
-    task = problem_of(configured(config, overrides, urdf=urdf)).task
-    ocp = task.ocp
+    problem = problem_of(configured(config, overrides, urdf=urdf))
+    task, ocp = problem.task, problem.ocp
     sizes = f"nx = {ocp.manifold.nx}, ndx = {ocp.manifold.ndx}, nu = {ocp.nu}"
     lasts = f"{ocp.times_of(task.start.xs)[-1]:.6g} s"
     if ocp.in_scaled_time:
@@ -243,7 +245,8 @@ def validate(config: str, overrides: tuple[str, ...], urdf: str | None) -> None:
         click.echo(line)
     for note in task.notes:
         click.echo(note)
-    findings = [f for f in findings_of(ocp, task.start) if f.message not in task.warnings]
+    solver = problem.solver, problem.options
+    findings = [f for f in findings_of(ocp, task.start, *solver) if f.message not in task.warnings]
     for finding in findings:
         click.echo(f"{finding.severity}: {finding.message}", err=True)
     if any(f.severity == "error" for f in findings):
@@ -323,12 +326,13 @@ def compare(
 ) -> None:
     """Solve CONFIG with several backends, solvers and Hessians; write a table, a CSV file and a convergence plot."""
     from experiments.analysis import compare as comparison
+    from trajopt.validation.validation import require_valid
 
     settings = configured(config, overrides, urdf=urdf, out=out)
     given = comparison.variants(settings, backends, solvers, hessians)
     task = comparison.first_task(given)
     warn(task.warnings)
-    _warn_of_findings(task)
+    warn(f.message for f in require_valid(task.ocp, task.guess))
     folder, runs = results_folder(settings.directory, COMPARISON_FILES), []
     with suppress(KeyboardInterrupt):
         for run in _with_progress(comparison.run_all(given), len(given)):

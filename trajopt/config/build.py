@@ -31,7 +31,7 @@ from trajopt.validation.validation import InvalidProblem, errors_of
 def backend_factory(settings: Backend) -> Callable[[Map], DynamicsBackend]:
     """What turns a system into the backend of these settings."""
     given: dict[str, Any] = {"step": settings.step, "mode": settings.mode}
-    options = {key: value for key, value in given.items() if value is not None}
+    options = {key: value for key, value in given.items() if value is not None} | dict(settings.options)
     return lambda system: make_backend(system, settings.name, engine=settings.engine, **options)
 
 

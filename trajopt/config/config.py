@@ -67,13 +67,15 @@ class ConfigError(InputError):
 
 @dataclass(frozen=True, kw_only=True)
 class Backend(Checked):
-    """Derivatives. name: derivative method. engine: "compiled", "numpy", or "auto", the first that works. step: step of
-    finite differences. mode: AD mode of casadi_ad. Defaults of step and mode: those of the method."""
+    """Derivatives. name: derivative method, or a registered backend. engine: "compiled", "numpy", or "auto", the first that works.
+    step: step of finite differences. mode: AD mode of casadi_ad. Defaults of step and mode: those of the method. options: arguments
+    of a registered backend."""
 
     name: str = "analytic"
     engine: str = DEFAULT_ENGINE
     step: float | None = None
     mode: Literal["auto", "forward", "reverse"] | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
 
     def checks(self) -> Checks:
         steps, modes = self.name.endswith("_difference"), self.name == "casadi_ad"
@@ -82,6 +84,10 @@ class Backend(Checked):
             "engine": (self.engine in ENGINES, _one_of(self.engine, ENGINES)),
             "step": (self.step is None or (steps and 0 < self.step <= LARGEST_STEP), _STEP),
             "mode": (self.mode is None or modes, "no mode: only casadi_ad has one"),
+            "options": (
+                not self.options or not METHODS.is_builtin(self.name),
+                "no options: only a registered backend has some",
+            ),
         }
 
 
@@ -215,7 +221,8 @@ class Config:
             raise ConfigError(self.source, [f"backend: expected {_one_of(name, METHODS)}, got {name!r}"])
         step = self.backend.step if name.endswith("_difference") else None
         mode = self.backend.mode if name == "casadi_ad" else None
-        return replace(self, backend=replace(self.backend, name=name, step=step, mode=mode))
+        options = self.backend.options if name == self.backend.name else {}
+        return replace(self, backend=replace(self.backend, name=name, step=step, mode=mode, options=options))
 
     def with_engine(self, name: str) -> Config:
         """These settings on another engine."""
