@@ -70,6 +70,11 @@ def unwrapped(map: Any) -> Any:
     return getattr(map, "wrapped", map)  # a Wrapper's; asked so, it takes a tenth of the time
 
 
+def is_generic(map: Map) -> bool:
+    """False for a map that has values at float64 alone, so that no method can differentiate it and no engine compile it."""
+    return getattr(unwrapped(map), "generic", True)
+
+
 @runtime_checkable
 class HasDriver(Protocol):
     """A map whose costly recursions are left to a driver, which an engine may exchange."""
@@ -287,6 +292,15 @@ class SecondOrderBackend(Protocol):
         self, x: Array, u: Array, t: Array | float, p: Parameters | None, lam: Array
     ) -> tuple[Jacobians, Hessians]:
         """First derivatives, and the second derivatives of lam' f for lam (N, n_out)."""
+        ...
+
+
+@runtime_checkable
+class HoldsBackend(Protocol):
+    """A backend that gives another one other arguments."""
+
+    def of_stages(self, stages: Callable[[DynamicsBackend], DynamicsBackend]) -> DynamicsBackend:
+        """A backend like this one around what ``stages`` makes of the other."""
         ...
 
 

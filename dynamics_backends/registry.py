@@ -11,19 +11,27 @@ from collections.abc import Callable
 from functools import lru_cache, partial
 from typing import Any
 
+from dynamics_backends.extensions import Registry
 from dynamics_backends.methods.analytic import Analytic, without_partials
 from dynamics_backends.methods.base import Method
 from dynamics_backends.methods.complex_step import ComplexStep
 from dynamics_backends.methods.exact_method import ExactMethod
-from dynamics_backends.methods.finite_difference import CentralDifference, FiniteDifference
+from dynamics_backends.methods.finite_difference import (
+    LARGEST_STEP as LARGEST_STEP,
+    CentralDifference,
+    FiniteDifference,
+)
 from dynamics_backends.methods.forward_ad import ForwardAD, StructuredAD
 from dynamics_backends.names import unknown_name
+from dynamics_backends.own_backend import OwnBackend, is_own, own_backend
 from dynamics_backends.protocol import (
     DynamicsBackend,
     HasDriver,
     HasPartials,
     HasRecursions,
+    HoldsBackend,
     Map,
+    MissingCapability,
     NeedsScheme,
     unwrapped,
 )
@@ -75,16 +83,51 @@ def _casadi_ad(map: Map, engine: str, **options: Any) -> DynamicsBackend:
     return CompiledCasadiAD(on_engine(map, engine), **options)
 
 
-METHODS: dict[str, Callable[..., DynamicsBackend]] = {
-    "analytic": _analytic,
-    "forward_ad": partial(_exact, ForwardAD),
-    "structured_ad": partial(_exact, StructuredAD),
-    "complex_step": partial(_exact, ComplexStep),
-    "casadi_ad": _casadi_ad,
-    "central_difference": partial(_numeric, CentralDifference),
-    "forward_difference": partial(_numeric, partial(FiniteDifference, scheme="forward")),
-}
+def _registered(name: str, factory: Any) -> Callable[..., DynamicsBackend]:
+    """A user's factory as the registry calls it. Raises TypeError for what cannot be called."""
+    if not callable(factory):
+        raise TypeError(f"backend {name!r}: expected a factory of (system, **options), got a {type(factory).__name__}")
+    if isinstance(factory, type) and issubclass(factory, Method):
+        return partial(_numeric, factory)
+
+    def made(map: Map, engine: str, **options: Any) -> DynamicsBackend:
+        found = factory(map, **options)
+        return found if isinstance(found, Method) else own_backend(found, map, name, options)
+
+    return made
+
+
+METHODS: Registry[Callable[..., DynamicsBackend]] = Registry(
+    "backend",
+    "backends",
+    {
+        "analytic": _analytic,
+        "forward_ad": partial(_exact, ForwardAD),
+        "structured_ad": partial(_exact, StructuredAD),
+        "complex_step": partial(_exact, ComplexStep),
+        "casadi_ad": _casadi_ad,
+        "central_difference": partial(_numeric, CentralDifference),
+        "forward_difference": partial(_numeric, partial(FiniteDifference, scheme="forward")),
+    },
+    _registered,
+)
 """Each is called with a map, the name of an engine and the method's own options."""
+
+
+def register_backend(name: str, factory: Callable[..., Any]) -> None:
+    """Register a backend under a name, for :func:`make_backend`, configurations, comparisons and the command line.
+
+    factory: called with a system, and with the options of :func:`make_backend` by keyword. It returns an object with
+    ``f(x, u, t, p)``, the value (N, n_out), and ``jacobians(x, u, t, p)``, a tuple (value, fx, fu) with fx (N, n_out, ndx) and fu
+    (N, n_out, nu), in the tangent space of the state. Arguments are x (N, nx), u (N, nu), t (N,) [s] and p, name -> (N, n), all
+    float64. DDP and exact Hessians need ``hessian_contraction(x, u, t, p, lam)`` too, which returns the tuple of ``jacobians`` and
+    the second derivatives (xx, ux, uu) of lam' f for lam (N, n_out): (N, ndx, ndx), (N, nu, ndx), (N, nu, nu). A class of methods
+    (:class:`~dynamics_backends.methods.base.Method`) is a factory, too. A package registers its backends by entry points of the
+    group ``trajopt.backends``. A backend that was registered before is replaced.
+
+    Raises ValueError for the name of a built-in backend, TypeError for a factory that cannot be called.
+    """
+    METHODS.register(name, factory)
 
 
 def backend_names() -> tuple[str, ...]:
@@ -107,14 +150,20 @@ def make_backend(map: Map, method: str = "analytic", *, engine: str | None = Non
     dynamics_backends.names.UnknownName: no backend is named 'finite_difference'; ...
     """
     engine = DEFAULT_ENGINE if engine is None else engine
-    if method not in METHODS:
-        raise unknown_name("backend", method, METHODS)
+    make = METHODS[method]
     if engine not in ENGINES:
         raise unknown_name("engine", engine, ENGINES)
-    resolved = _available() if engine == "auto" else engine
-    backend = METHODS[method](map, resolved, **options)
+    resolved = engine_in_use(engine)
+    backend = make(map, resolved, **options)
+    if isinstance(backend, OwnBackend):
+        return backend
     backend.engine, backend.options = resolved, options
     return backend
+
+
+def engine_in_use(engine: str) -> str:
+    """The engine's name, "auto" replaced by the engine that it selects on this machine."""
+    return _available() if engine == "auto" else engine
 
 
 def missing_capability(map: Map, method: str) -> str | None:
@@ -124,12 +173,15 @@ def missing_capability(map: Map, method: str) -> str | None:
 
 
 def as_backend(given: DynamicsBackend | Map) -> DynamicsBackend:
-    """A backend as it is; for a system alone its default: ``analytic`` where it has closed-form derivatives, else ``forward_ad``.
+    """A backend as solvers call it; for a system alone its default: ``analytic`` where it has closed-form derivatives, else
+    ``forward_ad``.
 
     Raises TypeError for anything else.
     """
-    if hasattr(given, "jacobians") and hasattr(given, "map"):
-        return given  # type: ignore[return-value]
+    if isinstance(given, (Method, OwnBackend, HoldsBackend)):
+        return given
+    if is_own(given):
+        return own_backend(given)
     if not (callable(given) and hasattr(given, "manifold") and hasattr(given, "n_out")):
         raise TypeError(
             f"expected a system or a backend of one, got {type(given).__name__}; a robot's model becomes a system by"
@@ -139,7 +191,15 @@ def as_backend(given: DynamicsBackend | Map) -> DynamicsBackend:
 
 
 def same_method(backend: DynamicsBackend, map: Map) -> DynamicsBackend:
-    """A backend of another map by the same method with the same options, on the same engine."""
+    """A backend of another map by the same method with the same options, on the same engine.
+
+    Raises MissingCapability for a backend that has values and derivatives of its own map alone.
+    """
+    if isinstance(backend, OwnBackend):
+        raise MissingCapability(
+            f"the backend {backend.name} has derivatives of its own dynamics alone, not of {type(map).__name__}; choose a built-in "
+            "backend for what changes the dynamics (free durations)"
+        )
     found = make_backend(map, backend.name, engine=backend.engine, **backend.options)
     return at_once(found) if getattr(backend, "ready", False) else found
 

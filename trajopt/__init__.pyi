@@ -22,6 +22,7 @@ from dynamics_backends.registry import (
     ENGINES as ENGINES,
     backend_names as backend_names,
     make_backend as make_backend,
+    register_backend as register_backend,
 )
 from dynamics_backends.rigid_body.algorithms import kinematics as kinematics
 from dynamics_backends.rigid_body.batched import (
@@ -162,6 +163,7 @@ from dynamics_backends.systems.contact.impact import Impact as Impact
 from dynamics_backends.systems.contact.registry import (
     CONTACT_LAWS as CONTACT_LAWS,
     contact_law as contact_law,
+    register_contact_law as register_contact_law,
 )
 from dynamics_backends.systems.contact.relaxed_cone import RelaxedCone as RelaxedCone
 from dynamics_backends.systems.contact.soft_contact import SoftContact as SoftContact
@@ -171,6 +173,18 @@ from dynamics_backends.time_scaled import (
     TimeScaled as TimeScaled,
     time_scaled as time_scaled,
 )
+from trajopt.config.config import ConfigError as ConfigError
+from trajopt.config.load import (
+    LoadedProblem as LoadedProblem,
+    load_problem as load_problem,
+)
+from trajopt.config.registry import register_problem as register_problem
+from trajopt.config.task import (
+    Checked as Checked,
+    Sampling as Sampling,
+    Task as Task,
+)
+from trajopt.config.tasks import tasks as tasks
 from trajopt.guesses.detours import detour as detour
 from trajopt.guesses.guesses import (
     constant_guess as constant_guess,
@@ -319,12 +333,13 @@ from trajopt.solvers.options import (
     SLQOptions as SLQOptions,
     SQPOptions as SQPOptions,
 )
-from trajopt.solvers.own_method import register_method as register_method
 from trajopt.solvers.registry import (
+    register_method as register_method,
     solve as solve,
     solve_nlp as solve_nlp,
     solver_names as solver_names,
     solver_options as solver_options,
+    validate as validate,
 )
 from trajopt.stage.evaluation import (
     Evaluator as Evaluator,
@@ -346,7 +361,6 @@ from trajopt.validation.broken_limits import (
 from trajopt.validation.validation import (
     Finding as Finding,
     InvalidProblem as InvalidProblem,
-    validate as validate,
 )
 from trajopt.view.view import (
     view as view,

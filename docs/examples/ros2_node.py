@@ -27,7 +27,6 @@ from sensor_msgs.msg import JointState
 from std_msgs.msg import Float64MultiArray, MultiArrayDimension
 
 import trajopt as to
-from experiments.config.build import task_of_solution
 
 WORLD, BASE = "world", "base_link"
 LATEST = 1
@@ -129,11 +128,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--rate", type=float, default=500.0, help="of the controller [Hz]")
     given, of_ros = parser.parse_known_args(arguments)
     solution = to.Solution.load(given.solution)
-    task, doubts = task_of_solution(solution)
-    if task is None:
-        raise SystemExit(f"{given.solution}: {'; '.join(doubts)}")
+    problem = to.load_problem(solution)
     rclpy.init(args=of_ros)
-    node = PlanStreamer(task.ocp, to.setpoints(task.ocp, solution, given.rate, task.feet), given.rate)
+    node = PlanStreamer(problem.ocp, to.setpoints(problem.ocp, solution, given.rate, problem.task.feet), given.rate)
     try:
         rclpy.spin(node)
     finally:

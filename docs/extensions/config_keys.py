@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from experiments.config.explanations import paragraphs
-from experiments.config.keys import Table, chapters, keys
+from trajopt.config.explanations import paragraphs
+from trajopt.config.keys import Table, chapters, keys
 
 HEAD = """# Configuration files
 

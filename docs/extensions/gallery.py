@@ -19,6 +19,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from trajopt.config.bundled import about
+
 ROOT = Path(__file__).resolve().parents[2]
 CONFIGS = ROOT / "problems" / "configs"
 TIME_LIMIT = 120
@@ -26,7 +28,7 @@ TIME_LIMIT = 120
 PATIENCE = 1800.0
 """Seconds after which one is given up, however busy the machine is."""
 WORKERS = 2
-SOURCES = ("dynamics_backends", "trajopt", "problems", "experiments/config", "experiments/plots", "experiments/view")
+SOURCES = ("dynamics_backends", "trajopt", "problems", "experiments/plots", "experiments/view")
 GROUPS = (
     ("Arms", ("arm_go_to", "contour_following")),
     ("Legged robots", ("quadruped_gait", "scheduled_gait", "receding_gait")),
@@ -63,17 +65,6 @@ def code() -> bytes:
         if path.is_file() and "__pycache__" not in path.parts and CONFIGS not in path.parents:
             found.update(f"{path.relative_to(ROOT)} {path.stat().st_size} ".encode() + path.read_bytes())
     return found.digest()
-
-
-def about(config: Path) -> str:
-    """The comment that heads a configuration."""
-    lines = config.read_text(encoding="utf-8").splitlines()
-    head = []
-    for line in lines:
-        if not line.startswith("#"):
-            break
-        head.append(line.lstrip("# "))
-    return " ".join(head)
 
 
 def make(folder: Path, kept: Path, pattern: str = "*", tell: Callable[[str], None] = print) -> list[Shown]:

@@ -26,6 +26,7 @@ THEMES: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("manifolds", "Manifolds", ("dynamics_backends.manifold",)),
     ("functions", "Functions of rows", ("dynamics_backends.scalar",)),
     ("problems", "Optimal control problems", ("trajopt.problem",)),
+    ("tasks", "Tasks and configurations", ("trajopt.config",)),
     ("guesses", "Guesses and inverse kinematics", ("trajopt.guesses",)),
     ("solvers", "Solvers and their options", ("trajopt.solvers",)),
     ("solutions", "Solutions, statuses and reports", ("trajopt.results",)),

@@ -31,8 +31,8 @@ from dynamics_backends.protocol import (
 from dynamics_backends.registry import backend_names, make_backend, missing_capability
 from dynamics_backends.scalar import Rows, Scalar, stack
 from experiments.analysis.check_blocks import LEFT_OUT, REFERENCE, Line, Points, Probe, first_order, second_order
-from problems.task import Task
 from trajopt import SampledSystem
+from trajopt.config.task import Task
 from trajopt.problem.constraints import Constraint
 from trajopt.problem.expansion import quadratize
 from trajopt.problem.impact_stage import ImpactStage

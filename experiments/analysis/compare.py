@@ -17,12 +17,13 @@ import numpy as np
 
 from dynamics_backends.compiled.interface.libraries import CompilerError
 from dynamics_backends.compiled.interface.sources import TraceError
+from dynamics_backends.registry import engine_in_use
 from experiments.analysis.derivative_error import REFERENCE, derivative_error
-from experiments.config.build import build_task, engine_in_use, make_ready, solve_task
-from experiments.config.config import Config, ConfigError, read_config
-from experiments.config.other_solver import accepts, carried_over
-from problems.task import Task
 from trajopt import Solution, StatusCode
+from trajopt.config.build import build_task, make_ready, solve_task
+from trajopt.config.config import Config, ConfigError, read_config
+from trajopt.config.other_solver import accepts, carried_over
+from trajopt.config.task import Task
 from trajopt.results.records import OTHER, PHASES
 from trajopt.solvers.registry import SOLVERS
 from trajopt.stage.numerics import numerics_for
@@ -109,7 +110,7 @@ class Run:
         if s is None or facts is None:
             asked = self.variant.hessian or getattr(config.solver_options, "hessian", "")
             status = IMPOSSIBLE if self.error is None else DEFECT
-            engine = engine_in_use(config.backend)
+            engine = engine_in_use(config.backend.engine)
             names = {"engine": engine, "integrator": "", "solver": config.solver_name, "hessian": asked}
             return row | names | {"status": status}
         last = s.history[-1] if s.history else None

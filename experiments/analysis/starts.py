@@ -10,8 +10,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from problems.task import Task
 from trajopt import Guess, detour
+from trajopt.config.task import Task
 
 
 def guesses(task: Task, count: int, seed: int = 0) -> Iterator[Guess]:

@@ -57,7 +57,7 @@ def main(arguments: list[str] | None = None) -> int:
 def _import_all() -> None:
     """Import what the commands need, so that it takes no time in the process of each case."""
     for name in (
-        "experiments.config.build",
+        "trajopt.config.build",
         "experiments.view.shown",
         "experiments.plots.plotting",
         "trajopt.view.page",

@@ -11,7 +11,7 @@ from dynamics_backends.rigid_body.robots import FOLDER as ROBOTS
 from experiments.attacks.archives import attacked
 from experiments.attacks.mutations import mutated
 from experiments.attacks.robots import MJCF
-from experiments.config.bundled import FOLDER as CONFIGS
+from trajopt.config.bundled import bundled_files, bundled_names
 
 NUMPY = ("--set", "backend.engine=numpy")
 SHORT = (*NUMPY, "--set", "output.plots=false", "--set", "solver.max_iterations=2")
@@ -79,16 +79,12 @@ def config_case(seed: int) -> Case:
             ("sweep", "config.toml", "--vary", how, "--n", "1", "--workers", "0", *SHORT),
         )
     else:
-        name, command = rng.choice(_config_names()), ("validate", "config.toml", *NUMPY)
+        name, command = rng.choice(bundled_names()), ("validate", "config.toml", *NUMPY)
     return Case("config", seed, name, tuple(command), {"config.toml": mutated(_config(name), rng)})
 
 
-def _config_names() -> list[str]:
-    return sorted(path.stem for path in CONFIGS.glob("*.toml"))
-
-
 def _config(name: str) -> str:
-    return (CONFIGS / f"{name}.toml").read_text(encoding="utf-8")
+    return bundled_files()[name].read_text(encoding="utf-8")
 
 
 def robot_case(seed: int) -> Case:
@@ -102,7 +98,7 @@ def robot_case(seed: int) -> Case:
         text, file = (ROBOTS / f"{name}.urdf").read_text(encoding="utf-8"), "robot.urdf"
         config = LEGGED_CONFIG if name == "hyq" else ARM_CONFIG
     shown = rng.random() < 0.7
-    command = ("show", file) if shown else ("validate", str(CONFIGS / f"{config}.toml"), "--urdf", file, *NUMPY)
+    command = ("show", file) if shown else ("validate", str(bundled_files()[config]), "--urdf", file, *NUMPY)
     return Case("robot", seed, f"{name} {file}", command, {file: mutated(text, rng)})
 
 
@@ -110,7 +106,7 @@ def solution_case(seed: int, solutions: Mapping[str, bytes]) -> Case:
     """A solution file after mutations: shown, drawn, viewed, taken for a warm start. solutions: valid files by configuration."""
     rng = random.Random(f"solution {seed}")
     name = rng.choice(sorted(solutions))
-    config = str(CONFIGS / f"{name}.toml")
+    config = str(bundled_files()[name])
     command: Sequence[str] = rng.choice(
         (
             ("show", "solution.npz"),
@@ -127,7 +123,7 @@ def solution_case(seed: int, solutions: Mapping[str, bytes]) -> Case:
 def scene_case(seed: int) -> Case:
     """A scene file after mutations."""
     rng = random.Random(f"scene {seed}")
-    command = ("validate", str(CONFIGS / "panda_bookshelf.toml"), "--set", 'problem.scene="scene.toml"', *NUMPY)
+    command = ("validate", str(bundled_files()["panda_bookshelf"]), "--set", 'problem.scene="scene.toml"', *NUMPY)
     return Case("scene", seed, "scene.toml", command, {"scene.toml": mutated(SCENE, rng)})
 
 
@@ -149,7 +145,7 @@ def argument_case(seed: int) -> Case:
         )
     )[:120_000]  # the system limits an argument to 128 KiB
     override = override.replace("\0", "")
-    return Case("argument", seed, name, ("validate", str(CONFIGS / f"{name}.toml"), "--set", override, *NUMPY))
+    return Case("argument", seed, name, ("validate", str(bundled_files()[name]), "--set", override, *NUMPY))
 
 
 def environment_case(seed: int) -> Case:
@@ -157,7 +153,7 @@ def environment_case(seed: int) -> Case:
     rng = random.Random(f"environment {seed}")
     variable = rng.choice(sorted(VARIABLES))
     value = rng.choice(VARIABLES[variable])
-    config = str(CONFIGS / "cart_pendulum.toml")
+    config = str(bundled_files()["cart_pendulum"])
     command: Sequence[str] = rng.choice(
         (("solve", config, "--out", "out", *SHORT[2:]), ("doctor",), ("cache",), ("validate", config))
     )

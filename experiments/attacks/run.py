@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from experiments.attacks.cases import SHORT, SOLUTIONS, Case
-from experiments.config.bundled import FOLDER as CONFIGS
+from trajopt.config.bundled import bundled_files
 
 SECONDS, MEMORY, FILE = 60, 3 << 30, 1 << 30
 """Limits of a case: processor time [s], memory beside that of this process [bytes], size of a file [bytes]."""
@@ -153,7 +153,7 @@ def solutions(names: Iterable[str] = SOLUTIONS) -> dict[str, bytes]:
     found = {}
     for name in names:
         with scratch() as folder:
-            command = ("solve", str(CONFIGS / f"{name}.toml"), "--out", "out", *SHORT, *SOLUTIONS[name])
+            command = ("solve", str(bundled_files()[name]), "--out", "out", *SHORT, *SOLUTIONS[name])
             outcome = run_case(Case("valid", 0, name, command), folder)
             file = folder / "out" / "solution.npz"
             if not file.exists():

@@ -23,8 +23,8 @@ from dynamics_backends.names import UnknownName
 from dynamics_backends.user_input import shortened
 
 if TYPE_CHECKING:
-    from experiments.config.config import Config
-    from problems.task import Task
+    from trajopt.config.config import Config
+    from trajopt.config.load import LoadedProblem
 
 FAILED, BAD_INPUT, ACCEPTABLE = 1, 2, 3
 LONG = 3.0
@@ -164,7 +164,7 @@ solver_option = click.option("--solver", metavar="NAME", help="Solver; default: 
 
 def configured(path: str, overrides: Iterable[str] = (), **named: str | None) -> Config:
     """Return the configuration with the overrides of the command line; named: urdf, backend, solver, out, verbosity."""
-    from experiments.config.config import load_config
+    from trajopt.config.config import load_config
 
     keys = {"urdf": "problem.robot", "backend": "backend.name", "solver": "solver.name"}
     keys |= {"out": "output.directory", "verbosity": "output.verbosity"}
@@ -181,14 +181,14 @@ def _quoted(value: object) -> str:
     return json.dumps(value)
 
 
-def task_of(config: Config) -> Task:
-    """Build the task and print its warnings."""
-    from experiments.config.build import build_task
+def problem_of(config: Config) -> LoadedProblem:
+    """Build the problem of a configuration and print its warnings."""
+    from trajopt.config.load import LoadedProblem
 
     with told_when_long("setting up the problem (robot, shapes, guess) ..."):
-        task = build_task(config)
-    warn(task.warnings)
-    return task
+        problem = LoadedProblem.of(config)
+    warn(problem.task.warnings)
+    return problem
 
 
 @contextmanager

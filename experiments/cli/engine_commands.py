@@ -14,8 +14,8 @@ from experiments.cli.cli_support import (
     config_argument,
     configured,
     fail,
+    problem_of,
     set_option,
-    task_of,
     urdf_option,
     warn,
 )
@@ -131,7 +131,7 @@ def export(
     from trajopt.export.example_run import run_example
 
     settings = configured(config, overrides, urdf=urdf)
-    task = task_of(settings.with_engine("auto" if has_compiler() else "numpy"))
+    task = problem_of(settings.with_engine("auto" if has_compiler() else "numpy")).task
     hessian = getattr(settings.solver_options, "hessian", "gauss_newton")
     prefix = Path(config).stem.replace("-", "_") if name is None else name
     guess = task.guess if solution is None else Solution.load(solution)

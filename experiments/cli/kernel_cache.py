@@ -18,7 +18,7 @@ from dynamics_backends.trusted_files import READABLE, problem_of, trusted_folder
 from experiments.analysis.environment import with_variable
 
 if TYPE_CHECKING:
-    from experiments.config.config import Config
+    from trajopt.config.config import Config
 
 _OWN_FILE = re.compile(r"[0-9a-f]{32}\.(so|sha256|o|o\.sha256|known|texts|turn)")
 
@@ -111,7 +111,7 @@ def compile_ahead(config: Config, progress: Callable[[str], AbstractContextManag
 
     ``progress`` is entered with the name of each step. Raises CompilerError.
     """
-    from experiments.config.build import build_task, make_ready
+    from trajopt.config.build import build_task, make_ready
 
     before = contents().kernels
     task = build_task(replace(config, backend=replace(config.backend, engine="compiled")))

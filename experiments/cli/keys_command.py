@@ -11,7 +11,7 @@ import click
 from experiments.cli.cli_support import command
 
 if TYPE_CHECKING:
-    from experiments.config.keys import Key
+    from trajopt.config.keys import Key
 
 WIDTH = 120
 
@@ -25,7 +25,7 @@ def keys(name: str | None) -> None:
     NAME is a problem, a solver, or backend, output, time, replan or sweep. Without NAME: list problems, solvers and bundled
     configurations.
     """
-    from experiments.config.keys import tables_of
+    from trajopt.config.keys import tables_of
 
     if name is None:
         _names()
@@ -43,9 +43,9 @@ def keys(name: str | None) -> None:
 
 
 def _names() -> None:
-    from experiments.config.bundled import bundled_names
-    from experiments.config.keys import OTHERS
-    from problems.registry import PROBLEMS
+    from trajopt.config.bundled import bundled_names
+    from trajopt.config.keys import OTHERS
+    from trajopt.config.registry import PROBLEMS
     from trajopt.solvers.registry import SOLVERS
 
     found: dict[str, Iterable[str]] = {
@@ -60,7 +60,7 @@ def _names() -> None:
 
 
 def _table(kind: object) -> None:
-    from experiments.config import keys
+    from trajopt.config import keys
 
     for key in keys.keys(kind):
         click.echo(_head(key))

@@ -19,11 +19,11 @@ from experiments.cli.cli_support import (
     config_argument,
     configured,
     nothing_to_save,
+    problem_of,
     results_folder,
     saved_before,
     set_option,
     solver_option,
-    task_of,
     urdf_option,
     warn,
 )
@@ -40,9 +40,10 @@ from experiments.cli.view_command import require_video, view
 if TYPE_CHECKING:
     from experiments.analysis.check import Line
     from experiments.analysis.compare import Run
-    from experiments.config.config import Config
-    from problems.task import Task
     from trajopt import Guess, IterationRecord, Solution
+    from trajopt.config.config import Config
+    from trajopt.config.load import LoadedProblem
+    from trajopt.config.task import Task
     from trajopt.view.watch import Watch
 
 WORTH_A_LINE = 1.0
@@ -113,19 +114,19 @@ def _solve(
     video: str | None,
 ) -> None:
     """told: what is told until there is a solution."""
-    from dataclasses import replace
 
-    from experiments.config import build
     from trajopt import ConsoleTable, StatusCode
+    from trajopt.config import build
 
     with nothing_to_save("while the problem was set up"):
-        task = task_of(settings)
+        problem = problem_of(settings)
+        task = problem.task
         drawer = drawer_for(task, settings)
         guess = None
         if warm_start is not None:
             guess, doubts = build.warm_start(task, warm_start)
             warn(doubts)
-        _warn_of_findings(task, guess)
+        _warn_of_findings(problem, guess)
         results_folder(settings.directory, (SOLUTION_FILE, CONFIG_FILE))
         if video is not None:
             require_video(Path(video))
@@ -133,10 +134,11 @@ def _solve(
         watch = _watch(settings, task, guess) if viewed else None
     with nothing_to_save("before the solve had an iterate, or between two solves"):
         if starts > 1:
-            solution = best_of(settings, task if guess is None else replace(task, initial=guess, easier=()), starts)
+            solution = best_of(problem if guess is None else problem.starting_at(guess), starts)
         else:
             table: Any = _to_whoever_reads(ConsoleTable(verbosity=settings.output.verbosity))
-            solution = build.solve_task(settings, task, table if watch is None else _both(table, watch), guess)
+            told_to = table if watch is None else _both(table, watch)
+            solution = problem.solve(guess, told_to, report=False)
     told.close()
     written = save(solution, task, settings)
     with saved_before(settings.directory):
@@ -193,20 +195,22 @@ def _wait(watch: Watch, solution: Solution, task: Task, settings: Config) -> Non
     watch.wait()
 
 
-def _warn_of_findings(task: Task, guess: Guess | None = None) -> None:
+def _warn_of_findings(problem: LoadedProblem, guess: Guess | None) -> None:
     """Print validation warnings before a solve. Raises InvalidProblem if there are errors."""
-    from trajopt.validation.validation import require_valid
+    from trajopt.solvers.registry import require_solvable
 
-    warn(f.message for f in require_valid(task.ocp, task.guess if guess is None else guess))
+    given = problem.guess if guess is None else guess
+    warn(f.message for f in require_solvable(problem.ocp, given, problem.solver, problem.options))
 
 
 def _make_ready(task: Task, settings: Config) -> None:
     """Compile what a solve needs that waits, and say so where it takes a while; a later solve finds it in the cache."""
+    from dynamics_backends.registry import engine_in_use
     from experiments.cli.engine_commands import shown
-    from experiments.config.build import engine_in_use, make_ready
+    from trajopt.config.build import make_ready
     from trajopt.stage.start import starts_at_once
 
-    if starts_at_once() or engine_in_use(settings.backend) != "compiled":
+    if starts_at_once() or engine_in_use(settings.backend.engine) != "compiled":
         return
     with shown("kernels of the problem", quiet=True):
         elapsed = make_ready(settings, task)
@@ -227,8 +231,8 @@ def validate(config: str, overrides: tuple[str, ...], urdf: str | None) -> None:
     from trajopt import validate as findings_of
     from trajopt.problem.constraint_table import constraint_table
 
-    task = task_of(configured(config, overrides, urdf=urdf))
-    ocp = task.ocp
+    problem = problem_of(configured(config, overrides, urdf=urdf))
+    task, ocp = problem.task, problem.ocp
     sizes = f"nx = {ocp.manifold.nx}, ndx = {ocp.manifold.ndx}, nu = {ocp.nu}"
     lasts = f"{ocp.times_of(task.start.xs)[-1]:.6g} s"
     if ocp.in_scaled_time:
@@ -241,7 +245,8 @@ def validate(config: str, overrides: tuple[str, ...], urdf: str | None) -> None:
         click.echo(line)
     for note in task.notes:
         click.echo(note)
-    findings = [f for f in findings_of(ocp, task.start) if f.message not in task.warnings]
+    solver = problem.solver, problem.options
+    findings = [f for f in findings_of(ocp, task.start, *solver) if f.message not in task.warnings]
     for finding in findings:
         click.echo(f"{finding.severity}: {finding.message}", err=True)
     if any(f.severity == "error" for f in findings):
@@ -264,7 +269,7 @@ def check(config: str, overrides: tuple[str, ...], urdf: str | None, points: int
     from experiments.analysis.check_blocks import worst
 
     settings = configured(config, overrides, urdf=urdf)
-    task, backend = task_of(settings.with_engine("numpy")), settings.backend
+    task, backend = problem_of(settings.with_engine("numpy")).task, settings.backend
     click.echo(f"{'':34}{'block':<8}{'method':<20}{'error':>9}  worst entry")
     lines = []
     for line in check_task(task, backend.name, backend.engine, points, seed, whole):
@@ -321,12 +326,13 @@ def compare(
 ) -> None:
     """Solve CONFIG with several backends, solvers and Hessians; write a table, a CSV file and a convergence plot."""
     from experiments.analysis import compare as comparison
+    from trajopt.validation.validation import require_valid
 
     settings = configured(config, overrides, urdf=urdf, out=out)
     given = comparison.variants(settings, backends, solvers, hessians)
     task = comparison.first_task(given)
     warn(task.warnings)
-    _warn_of_findings(task)
+    warn(f.message for f in require_valid(task.ocp, task.guess))
     folder, runs = results_folder(settings.directory, COMPARISON_FILES), []
     with suppress(KeyboardInterrupt):
         for run in _with_progress(comparison.run_all(given), len(given)):

@@ -22,9 +22,9 @@ from experiments.cli.cli_support import (
 )
 
 if TYPE_CHECKING:
-    from experiments.config.config import Config
     from experiments.replan.run import Setup
     from experiments.view.live import LiveRun
+    from trajopt.config.config import Config
     from trajopt.replanning.run_log import RunLog
 
 REFRESH = 0.1
@@ -88,8 +88,8 @@ def replan(
 
 def _run(config: Config, realtime: bool, viewed: bool, video: str | None) -> None:
     from experiments.cli.telling import warn_of_easier
-    from experiments.config.toml_text import to_toml
     from experiments.replan.run import CONFIG_FILE, FIRST_PLAN_FILE, INSTEAD_OF, is_plan, setup, simulate
+    from trajopt.config.toml_text import to_toml
     from trajopt.replanning.run_log import ACCOUNT_FILE, ARRAYS_FILE
 
     folder = results_folder(config.directory, (CONFIG_FILE, FIRST_PLAN_FILE, ARRAYS_FILE, ACCOUNT_FILE))

@@ -13,10 +13,10 @@ import click
 from experiments.cli.cli_support import warn
 
 if TYPE_CHECKING:
-    from experiments.config.config import Config
     from experiments.plots.drawer import Drawer
-    from problems.task import Task
     from trajopt import Solution
+    from trajopt.config.config import Config
+    from trajopt.config.task import Task
 
 SOLUTION_FILE, CONFIG_FILE, DRAWING_LOG = "solution.npz", "config.toml", "drawing.log"
 NOTEBOOK = "JPY_PARENT_PID"
@@ -39,7 +39,7 @@ def drawer_for(task: Task, settings: Config) -> Drawer | None:
 
 def save(solution: Solution, task: Task, settings: Config) -> list[Path]:
     """Write a solution and its settings into the folder of the results."""
-    from experiments.config.toml_text import to_toml
+    from trajopt.config.toml_text import to_toml
 
     solved, config = settings.directory / SOLUTION_FILE, settings.directory / CONFIG_FILE
     solution.save(solved)

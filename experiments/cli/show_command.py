@@ -17,8 +17,8 @@ from experiments.cli.telling import print_lines
 
 if TYPE_CHECKING:
     from dynamics_backends.rigid_body.model.model import Frame, Model
-    from problems.task import Task
     from trajopt import Solution
+    from trajopt.config.task import Task
 
 
 @click.command()
@@ -140,7 +140,7 @@ def _same_place(a: Frame, b: Frame) -> bool:
 
 
 def _task_of(solution: Solution) -> Task | None:
-    from experiments.config.build import task_of_solution
+    from trajopt.config.build import task_of_solution
 
     task, doubts = task_of_solution(solution)
     warn(f"{doubt}: the goals and limits of the problem are unknown" if task is None else doubt for doubt in doubts)

@@ -16,18 +16,18 @@ from experiments.cli.cli_support import (
     config_argument,
     configured,
     fail,
+    problem_of,
     results_folder,
     set_option,
     solver_option,
-    task_of,
     urdf_option,
     warn,
 )
 from experiments.cli.saving import SOLUTION_FILE
 
 if TYPE_CHECKING:
-    from experiments.config.config import Config
     from trajopt import Sweep
+    from trajopt.config.config import Config
     from trajopt.sweeps.run import Progress
 
 CONFIG_FILE, PICTURE = "config.toml", "sweep.png"
@@ -91,13 +91,13 @@ def _split(text: str) -> tuple[str, str]:
 
 
 def _run(config: Config, **options: Any) -> None:
-    from experiments.config.toml_text import to_toml
     from experiments.sweep.run import run
+    from trajopt.config.toml_text import to_toml
     from trajopt.sweeps.stored import FOLDER
     from trajopt.validation.validation import require_valid
 
     assert config.sweep is not None
-    task = task_of(config)
+    task = problem_of(config).task
     warn(f.message for f in require_valid(task.ocp, task.start))
     if (config.directory / SOLUTION_FILE).exists() and not (config.directory / FOLDER).exists():
         fail(

@@ -18,9 +18,8 @@ CUT = "interrupted starts"
 """In the meta of the best of several starts, how many were interrupted."""
 
 if TYPE_CHECKING:
-    from experiments.config.config import Config
-    from problems.task import Task
     from trajopt import Solution
+    from trajopt.config.load import LoadedProblem
     from trajopt.results.report import Line
     from trajopt.results.status import Status
 
@@ -63,14 +62,14 @@ def progress(total: int, what: str) -> Iterator[Callable[[int, int], None]]:
         yield lambda done, _: bar.update(task, completed=done)
 
 
-def best_of(settings: Config, task: Task, count: int) -> Solution:
+def best_of(problem: LoadedProblem, count: int) -> Solution:
     """The best of the solutions from several starts, all local optima told."""
     from dataclasses import replace
 
     from experiments.analysis.starts import guesses
-    from experiments.config.build import solve_task
     from trajopt import multi_start
 
+    settings, task = problem.config, problem.task
     if task.easier:
         warn(["with --starts, relaxed problems are skipped"])
     starts = list(guesses(task, count))
@@ -92,4 +91,4 @@ def best_of(settings: Config, task: Task, count: int) -> Solution:
         config = settings.resolved(task.resolved).as_dict()
         facts = {"config": config, "solve_time": found.found.meta["seconds"], CUT: dict(codes)["interrupted"]}
         return replace(found.best, meta={**found.best.meta, **facts})
-    return solve_task(settings, task, guess=starts[found.best_start])
+    return problem.solve(starts[found.best_start], report=False)

@@ -21,8 +21,8 @@ from dynamics_backends.rigid_body.model.model import Model
 from experiments.plots.animation_page import PAGE
 from experiments.view.shown import on_the_clock
 from problems.legged.gaits.gait_analysis import contact_forces, contacts
-from problems.task import Task
 from trajopt import Solution
+from trajopt.config.task import Task
 
 FRAME_RATE = 50.0
 """Pictures per second at most; the page shows those between two knots as they are at the earlier one."""

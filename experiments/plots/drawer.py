@@ -14,8 +14,8 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 from experiments.plots.plotting import plot_solution
-from problems.task import Task
 from trajopt import Solution
+from trajopt.config.task import Task
 
 
 class Drawer:

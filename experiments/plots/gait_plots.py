@@ -13,8 +13,8 @@ from experiments.plots.canvas import COLORS, GRAY, PANEL_HEIGHT, PANEL_WIDTH, fi
 from experiments.plots.sheet import Curve, Graph, draw_sheet
 from experiments.plots.side_by_side import draw
 from problems.legged.gaits.gait_analysis import GaitReport, analyze, contact_forces, contacts, foot_positions
-from problems.task import Task
 from trajopt import Solution
+from trajopt.config.task import Task
 
 BAR = 0.62
 """Height of the bars of a gait diagram, the distance of two feet being 1."""

@@ -31,8 +31,8 @@ from experiments.plots.robot_picture import draw_poses
 from experiments.plots.sheet import Curve, Graph, draw_sheet
 from experiments.plots.side_by_side import draw
 from experiments.view.shown import can_be_pictured, of_task, on_the_clock
-from problems.task import Task, position_of
 from trajopt import OCP, IterationRecord, Solution
+from trajopt.config.task import Task, position_of
 
 NEAR = 0.6  # a limit farther from the curve than this share of its span is written, not drawn
 LEAST_SPAN = 0.05  # of a panel's axis, as a share of the largest span beside it

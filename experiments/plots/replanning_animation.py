@@ -11,7 +11,7 @@ import numpy as np
 from dynamics_backends.protocol import Array
 from experiments.plots.animation import DIGITS, FRAME_RATE, positions, skeleton
 from experiments.replan.run import Setup
-from problems.replanning.scenario import path_of
+from trajopt.config.scenario import path_of
 from trajopt.replanning.run_log import RunLog
 
 

@@ -11,8 +11,8 @@ from dynamics_backends.protocol import Array
 from experiments.plots.canvas import BLUE, COLORS, GRAY, GREEN, ORANGE, RED, figure, legend
 from experiments.plots.plotting import Panel, plot_panels
 from experiments.replan.run import Setup, distances
-from problems.replanning.scenario import path_of
-from problems.task import Task
+from trajopt.config.scenario import path_of
+from trajopt.config.task import Task
 from trajopt.replanning.run_log import EventKind, RunLog
 
 BINS = 40

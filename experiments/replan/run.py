@@ -14,10 +14,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dynamics_backends.protocol import Array
-from experiments.config.build import backend_factory, build_task, over_easier, uncut
-from experiments.config.config import Config, ConfigError, load_config
 from problems.replanning.plants import plants_of
-from problems.replanning.scenario import (
+from trajopt import OCP, Solution, solve
+from trajopt.config.build import backend_factory, build_task, over_easier, uncut
+from trajopt.config.config import Config, ConfigError, load_config
+from trajopt.config.scenario import (
     Settings,
     clearances_of,
     contour_error,
@@ -27,8 +28,7 @@ from problems.replanning.scenario import (
     planned,
     sensor_of,
 )
-from problems.task import SettingsError, Task
-from trajopt import OCP, Solution, solve
+from trajopt.config.task import SettingsError, Task
 from trajopt.replanning.loop import Now, Plant, ReplanningLoop
 from trajopt.replanning.plan import Plan, with_values
 from trajopt.replanning.planners.converging import Converging, Failing, Slowed

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from experiments.analysis.compare import with_solver
-from experiments.config.build import build_task, solve_task
-from experiments.config.config import Config, ConfigError, SweepSettings, override_problem, read_config, set_value
 from problems.robots import is_path
-from problems.task import SettingsError
 from trajopt import Sweep, SweepProblem, sweep
+from trajopt.config.build import build_task, solve_task
+from trajopt.config.config import Config, ConfigError, SweepSettings, override_problem, read_config, set_value
+from trajopt.config.task import SettingsError
 from trajopt.sweeps.run import Report
 
 _FILES = ("robot", "scene")

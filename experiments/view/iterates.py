@@ -8,8 +8,8 @@ import numpy as np
 
 from dynamics_backends.protocol import Array
 from experiments.view.shown import marks_of, tracks_of
-from problems.task import Task
 from trajopt import Guess
+from trajopt.config.task import Task
 from trajopt.view.motion import Motion
 from trajopt.view.watch import Watch
 

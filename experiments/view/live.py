@@ -11,8 +11,8 @@ from dynamics_backends.rigid_body.geometry.scene import Body, Way
 from dynamics_backends.rigid_body.geometry.shapes import Sphere
 from dynamics_backends.rigid_body.model.model import Model
 from experiments.view.shown import Shown, of_task
-from problems.task import Task
 from trajopt import Solution
+from trajopt.config.task import Task
 from trajopt.problem.marks import Marks
 from trajopt.replanning.loop import Now
 from trajopt.replanning.run_log import RunLog

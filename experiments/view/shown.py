@@ -12,10 +12,10 @@ import numpy as np
 from dynamics_backends.rigid_body.mjcf.source import is_mjcf
 from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.rigid_body.urdf.xml_source import Element, read_xml
-from experiments.config.build import task_of_solution
 from problems.legged.gaits.gait_analysis import contact_forces
-from problems.task import Task
 from trajopt import Guess, Solution
+from trajopt.config.build import task_of_solution
+from trajopt.config.task import Task
 from trajopt.problem.marks import Marks
 from trajopt.view.motion import AnyMotion
 from trajopt.view.view import motions

@@ -56,7 +56,8 @@ from problems.arms.scenes.surroundings import (
     distances_from_person,
     relaxed,
 )
-from problems.task import (
+from problems.robots.loading import load_fixed_base
+from trajopt.config.task import (
     BackendFactory,
     Checked,
     Checks,
@@ -64,7 +65,6 @@ from problems.task import (
     Nearness,
     Sampling,
     Task,
-    load_fixed_base,
     not_negative,
     per_dof,
     position_of,

@@ -35,7 +35,7 @@ from dynamics_backends.systems.bodies.free_body import FreeBody
 from dynamics_backends.time_scaled import Durations, time_scaled
 from problems.arms.arm import holding_forces
 from problems.robots.human import HEEL, TOE, sagittal_human
-from problems.task import (
+from trajopt.config.task import (
     MOST_KNOTS,
     BackendFactory,
     Checked,

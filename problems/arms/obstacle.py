@@ -21,7 +21,7 @@ import numpy as np
 from dynamics_backends.protocol import Array
 from dynamics_backends.rigid_body.algorithms.kinematics import point_positions
 from dynamics_backends.rigid_body.model.model import Model
-from problems.task import Checked, Checks, not_negative
+from trajopt.config.task import Checked, Checks, not_negative
 from trajopt.problem.residuals import LinkPoint
 
 Point = tuple[float, float, float]

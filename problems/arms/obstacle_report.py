@@ -21,9 +21,9 @@ from dynamics_backends.rigid_body.geometry.shapes import Sphere
 from dynamics_backends.rigid_body.model.model import Model
 from problems.arms.obstacle import Obstacle, places
 from problems.arms.scenes.scene_robot import robot_shapes, scene_robot
-from problems.task import Nearness
 from trajopt.collisions.broad_phase import CollisionPairs
 from trajopt.collisions.mesh_check import MeshCheck
+from trajopt.config.task import Nearness
 from trajopt.problem.residuals import LinkPoint
 
 

@@ -18,10 +18,10 @@ from dynamics_backends.systems.bodies.along_path import AlongPath, DoubleIntegra
 from dynamics_backends.systems.bodies.free_body import FreeBody
 from dynamics_backends.systems.contact.soft_contact import SoftContact
 from dynamics_backends.systems.contact.stepped_contact import SteppedContact
-from problems.replanning.scenario import PlantSettings, Settings
 from problems.robots import is_path, robot_path
-from problems.task import BackendFactory, Task
 from trajopt import OCP, SampledSystem
+from trajopt.config.scenario import PlantSettings, Settings
+from trajopt.config.task import BackendFactory, Task
 from trajopt.replanning.loop import Plant
 from trajopt.replanning.plants.sampled_plant import BesidePath, Push, SampledPlant
 from trajopt.validation.stability import stable_substeps
@@ -38,8 +38,9 @@ def plants_of(task: Task, settings: Settings, backend: BackendFactory, robot: st
     """What makes plants for a task with the dynamics of a robot with driven joints, on the ground or not, beside a path or not.
 
     Beside a path with accelerations for controls, the robot is driven with the torques of inverse dynamics at its true state.
-    robot: what the robot was loaded from, as in :func:`problems.task.load_fixed_base`; MuJoCo loads it again. Raises ValueError for
-    other dynamics, for constraints and joint friction in MuJoCo; UnknownName for a joint; ModuleNotFoundError without mujoco.
+    robot: what the robot was loaded from, as in :func:`problems.robots.loading.load_fixed_base`; MuJoCo loads it again.
+    Raises ValueError for other dynamics, for constraints and joint friction in MuJoCo; UnknownName for a joint; ModuleNotFoundError
+    without mujoco.
     """
     model, system = task.ocp.model, _system(task.ocp)
     if isinstance(system, AlongPath) and model is not None:

@@ -19,7 +19,7 @@ from dynamics_backends.systems.bodies.free_body import FreeBody
 from dynamics_backends.systems.constraints.constraint_kinds import JointRelation
 from dynamics_backends.systems.constraints.holonomic import Holonomic
 from problems.robots.textbook import cart_pendulum
-from problems.task import BackendFactory, Checks, Integrator, Sampling, Task, missing, not_negative, positive
+from trajopt.config.task import BackendFactory, Checks, Integrator, Sampling, Task, missing, not_negative, positive
 
 GAINS = (100.0, 20.0)
 
@@ -43,7 +43,7 @@ class Settings(Sampling):
     terminal_weight: float = 1e4
 
     def unbounded(self) -> tuple[str, ...]:
-        """See :meth:`problems.task.Checked.unbounded`."""
+        """See :meth:`trajopt.config.task.Checked.unbounded`."""
         return ("force_limit",)
 
     def checks(self) -> Checks:

@@ -14,7 +14,7 @@ import trajopt as to
 from dynamics_backends.protocol import Array
 from dynamics_backends.systems.bodies.free_body import FreeBody
 from problems.robots import load_robot
-from problems.task import BackendFactory, Checks, Integrator, Sampling, Task, missing, not_negative
+from trajopt.config.task import BackendFactory, Checks, Integrator, Sampling, Task, missing, not_negative
 
 TIP = "tip"
 
@@ -35,7 +35,7 @@ class Settings(Sampling):
     terminal_weight: float = 1e3
 
     def unbounded(self) -> tuple[str, ...]:
-        """See :meth:`problems.task.Checked.unbounded`."""
+        """See :meth:`trajopt.config.task.Checked.unbounded`."""
         return ("torque_limits",)
 
     def checks(self) -> Checks:

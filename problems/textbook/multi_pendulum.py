@@ -17,7 +17,7 @@ from dynamics_backends.protocol import Array
 from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.systems.bodies.free_body import FreeBody
 from problems.robots.textbook import multi_pendulum
-from problems.task import BackendFactory, Checks, Integrator, Sampling, Task, missing, not_negative
+from trajopt.config.task import BackendFactory, Checks, Integrator, Sampling, Task, missing, not_negative
 
 MOST_BODIES = 1000
 """Links of a pendulum; the derivatives of longer ones take minutes."""

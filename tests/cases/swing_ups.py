@@ -3,9 +3,9 @@
 import numpy as np
 
 import trajopt as to
-from experiments.config.build import build_task
-from experiments.config.config import load_config
 from problems.robots import load_robot
+from trajopt.config.build import build_task
+from trajopt.config.config import load_config
 
 
 def bundled_swing_up():

@@ -22,7 +22,7 @@ from experiments.plots.animation import positions, skeleton, write_animation
 from experiments.plots.gait_plots import plot_gait, plot_legs
 from problems.legged.gaits.gait_analysis import GaitReport, contact_forces, contacts
 from problems.robots import load_robot
-from problems.task import Task, position_of
+from trajopt.config.task import Task, position_of
 from trajopt.results.status import Status, StatusCode
 
 

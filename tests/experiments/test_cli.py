@@ -226,7 +226,7 @@ def test_a_broken_pipe_ends_quietly(config, monkeypatch):
     def broken(*_):
         raise BrokenPipeError(errno.EPIPE, "Broken pipe")
 
-    monkeypatch.setattr(cli, "task_of", broken)
+    monkeypatch.setattr(cli, "problem_of", broken)
     result = run("validate", config)
     assert result.exit_code == FAILED and result.output == ""
 
@@ -303,7 +303,7 @@ def test_several_starts_of_which_none_ended_leave_nothing(config, out, monkeypat
 
 def test_a_motion_through_its_obstacle_is_no_success(config, out, monkeypatch):
     from problems.arms import arm_go_to
-    from problems.task import Nearness
+    from trajopt.config.task import Nearness
 
     monkeypatch.setattr(arm_go_to, "_nearness", lambda *_: Nearness(warnings=("elbow is 20 mm inside the obstacle",)))
     result = run("solve", config, "--out", out, "--set", "output.plots=false")
@@ -362,7 +362,7 @@ def test_what_an_interruption_ends_is_named(config, monkeypatch):
     def stopped(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("experiments.config.config.load_config", stopped)
+    monkeypatch.setattr("trajopt.config.config.load_config", stopped)
     result = run("solve", config)
     assert (result.exit_code, result.stderr) == (
         FAILED,
@@ -734,7 +734,7 @@ def test_ctrl_c_before_the_first_iteration_says_that_nothing_is_saved(config, ou
     def stopped(_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("experiments.config.build.build_task", stopped)
+    monkeypatch.setattr("trajopt.config.load.build_task", stopped)
     result = run("solve", config, "--out", out)
     assert result.exit_code == FAILED
     assert result.stderr.strip() == "interrupted while the problem was set up; nothing to save"
@@ -742,13 +742,13 @@ def test_ctrl_c_before_the_first_iteration_says_that_nothing_is_saved(config, ou
 
 def test_a_long_set_up_is_told(config, monkeypatch):
     from experiments.cli import cli_support
-    from experiments.config import build
+    from trajopt.config import load
 
-    told, make = threading.Event(), build.build_task
+    told, make = threading.Event(), load.build_task
     echo = cli_support.click.echo
     monkeypatch.setattr(cli_support, "LONG", 0.0)
     monkeypatch.setattr(cli_support.click, "echo", lambda *text, **o: (echo(*text, **o), told.set()))
-    monkeypatch.setattr(build, "build_task", lambda settings: told.wait(10.0) and make(settings))
+    monkeypatch.setattr(load, "build_task", lambda settings: told.wait(10.0) and make(settings))
     assert "setting up the problem" in run("validate", config).stderr
 
 

@@ -16,12 +16,12 @@ from dynamics_backends.registry import make_backend
 from dynamics_backends.rigid_body.batched import frame_placement
 from experiments.cli.main import main
 from experiments.cli.replan_command import amiss_in
-from experiments.config.config import ConfigError, load_config, read_config
 from experiments.replan.run import configured_run, distances, setup, simulate, statistics
 from problems.replanning.plants import plants_of
-from problems.replanning.scenario import MotionSettings, Settings, objects_of, planned
 from problems.robots import erd_names
-from problems.task import SettingsError
+from trajopt.config.config import ConfigError, load_config, read_config
+from trajopt.config.scenario import MotionSettings, Settings, objects_of, planned
+from trajopt.config.task import SettingsError
 from trajopt.replanning.planners.real_time_slq import RealTimeSLQ
 from trajopt.replanning.run_log import EventKind, RunLog
 from trajopt.results.status import Status, StatusCode

@@ -9,8 +9,8 @@ import pytest
 
 import trajopt as to
 from experiments.analysis.starts import guesses
-from experiments.config.build import build_task, solve_task
-from experiments.config.config import read_config
+from trajopt.config.build import build_task, solve_task
+from trajopt.config.config import read_config
 from trajopt.solvers.batch.multi_start import optima
 
 CONFIG = {

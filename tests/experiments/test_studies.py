@@ -113,7 +113,7 @@ def test_a_method_that_the_config_changes_is_an_error(monkeypatch):
     def another(ocp, start, options, callback, solver, check):
         return solve(ocp, start, {"max_iterations": 1}, callback, "ipm", check=check)
 
-    monkeypatch.setattr("experiments.config.build.solve", another)
+    monkeypatch.setattr("trajopt.config.build.solve", another)
     with pytest.raises(AnotherMethod, match=r"names solver sqp.*; solver ipm"):
         lifting_convergence.converged(0.0, lifting_convergence.method("FD", 1e-6), quick=True)
 
@@ -134,8 +134,8 @@ def test_a_plan_by_another_solver_names_both():
 
 
 def _solution():
-    from experiments.config.build import build_task
-    from experiments.config.config import load_config
+    from trajopt.config.build import build_task
+    from trajopt.config.config import load_config
 
     config = load_config(local_convergence.CONFIGS / "cart_pole_balance.toml").with_engine("numpy")
     task = build_task(config)
@@ -148,7 +148,7 @@ def test_nothing_is_reported_of_solves_that_ctrl_c_has_cut(name, monkeypatch, tm
         found = solve(*given, **named)
         return replace(found, status=Status(StatusCode.INTERRUPTED, "By a test."))
 
-    monkeypatch.setattr("experiments.config.build.solve", cut)
+    monkeypatch.setattr("trajopt.config.build.solve", cut)
     with pytest.raises(KeyboardInterrupt):
         report.conduct(registry.study(name), tmp_path, quick=True)
     assert not list(tmp_path.iterdir())

@@ -17,7 +17,7 @@ from experiments.plots.canvas import BLUE
 from experiments.plots.plotting import _panels
 from experiments.plots.sheet import Curve, Graph, draw_sheet, ticks
 from experiments.view.shown import can_be_pictured, of_task
-from problems.task import Task
+from trajopt.config.task import Task
 from trajopt.replanning.loop import Now
 from trajopt.replanning.run_log import RunLog
 

@@ -6,7 +6,7 @@ import pytest
 
 from dynamics_backends.rigid_body.urdf.xml_source import URDFError
 from problems.robots import robot_path
-from problems.task import MOST_RECENT, load_fixed_base, load_floating_base
+from problems.robots.loading import MOST_RECENT, load_fixed_base, load_floating_base
 
 UNTIDY = """<robot name="untidy"><link name="base"/><link name="arm"><inertial><mass value="1"/>
 <inertia ixx="1" iyy="1" izz="10" ixy="0" ixz="0" iyz="0"/></inertial></link>

@@ -15,15 +15,15 @@ from dynamics_backends.rigid_body.batched import forward_dynamics, inverse_dynam
 from dynamics_backends.systems.bodies.free_body import FreeBody
 from dynamics_backends.systems.constraints.constraint_kinds import FrameContact
 from dynamics_backends.systems.constraints.holonomic import Holonomic
-from experiments.config.build import build_task
-from experiments.config.config import load_config, read_config
-from experiments.config.toml_text import to_toml
 from problems.arms import lifting
 from problems.robots import ERD_PACKAGE, erd_names
 from problems.robots.human import FOOT_MASS, SEGMENTS, sagittal_human
 from problems.robots.textbook import four_bar_angles, multi_pendulum as chain
-from problems.task import position_of
 from problems.textbook import cart_pendulum, four_bar, multi_pendulum
+from trajopt.config.build import build_task
+from trajopt.config.config import load_config, read_config
+from trajopt.config.task import position_of
+from trajopt.config.toml_text import to_toml
 
 CONFIGS = Path(__file__).parents[2] / "problems" / "configs"
 

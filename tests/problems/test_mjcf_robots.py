@@ -15,7 +15,7 @@ from problems.arms.arm import Arm
 from problems.arms.scenes.scene_settings import load_scene
 from problems.legged.robot.stance import CROUCH, Stance
 from problems.legged.robot.walker import LeggedRobot
-from problems.task import load_fixed_base, load_floating_base
+from problems.robots.loading import load_fixed_base, load_floating_base
 from trajopt.view.surfaces import appearance
 
 pytest.importorskip("mujoco")

@@ -11,16 +11,16 @@ import pytest
 
 from dynamics_backends.names import UnknownName
 from dynamics_backends.registry import backend_names, make_backend
-from experiments.config.build import build_task, solve_task
-from experiments.config.config import load_config
 from problems.arms.obstacle import Obstacle
-from problems.registry import load_problem
 from problems.robots import ERD_PACKAGE, erd_names, load_robot
-from problems.task import SettingsError, position_of
 from trajopt import validate
+from trajopt.config.build import build_task, solve_task
+from trajopt.config.config import load_config
+from trajopt.config.registry import PROBLEMS
+from trajopt.config.task import SettingsError, position_of
 
 CONFIGS = Path(__file__).parents[2] / "problems" / "configs"
-GO_TO = load_problem("arm_go_to")
+GO_TO = PROBLEMS["arm_go_to"]
 needs_erd = pytest.mark.skipif(not erd_names(), reason=f"{ERD_PACKAGE} is not installed")
 NUMPY = partial(make_backend, engine="numpy")
 REACH = {"robot": "iiwa7", "frame": "iiwa_link_ee", "goal_position": (0.3, 0.4, 0.6), "horizon": 10}

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import trajopt as to
-from experiments.config.build import build_task, solve_task
-from experiments.config.config import ConfigError, read_config
-from problems.free_time import TimeSettings, freed
+from trajopt.config.build import build_task, solve_task
+from trajopt.config.config import ConfigError, read_config
+from trajopt.config.free_time import TimeSettings, freed
 
 REACH = {
     "name": "cart_pole",

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from problems.replanning.wandering import Wandering
+from trajopt.replanning.wandering import Wandering
 
 CENTER, SIZE, SPEED = np.array([1.0, 0.0, 2.0]), np.array([0.4, 0.5, 0.1]), 0.3
 

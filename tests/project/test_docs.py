@@ -33,7 +33,8 @@ import public_api  # noqa: E402
 import report_columns  # noqa: E402
 import site_check  # noqa: E402
 
-from experiments.config import explanations, keys  # noqa: E402
+from trajopt.config import explanations, keys  # noqa: E402
+from trajopt.config.bundled import about  # noqa: E402
 
 MADE = ("_build", "generated", "extensions", "pictures")
 PAGES = sorted(p for p in DOCS.rglob("*.md") if not set(MADE) & set(p.relative_to(DOCS).parts))
@@ -114,7 +115,7 @@ def test_commands_that_are_shown_are_understood(page, words):
     import click
 
     from experiments.cli.main import main
-    from experiments.config.config import load_config
+    from trajopt.config.config import load_config
 
     if not words[0].isalpha():
         return
@@ -152,7 +153,7 @@ def test_a_folder_without_a_theme_makes_a_page():
 
 
 def test_every_key_of_a_configuration_is_in_the_reference():
-    from problems.registry import PROBLEMS
+    from trajopt.config.registry import PROBLEMS
     from trajopt.solvers.registry import SOLVERS
 
     pages = config_keys.pages()
@@ -238,7 +239,7 @@ def test_a_site_that_is_not_whole_is_complained_about(tmp_path):
 def test_the_gallery_has_all_configurations(tmp_path):
     facts = {"status": "converged", "success": True, "iterations": 3, "seconds": 0.01, "solver": "slq", "knots": 5}
     shown = [
-        gallery.Shown(c.stem, tomllib.loads(c.read_text())["problem"]["name"], gallery.about(c), False, facts)
+        gallery.Shown(c.stem, tomllib.loads(c.read_text())["problem"]["name"], about(c), False, facts)
         for c in gallery.configs()
     ]
     shown[0] = shown[0]._replace(facts=None)

@@ -22,8 +22,8 @@ from dynamics_backends.registry import make_backend
 from dynamics_backends.systems.bodies.free_body import FreeBody
 from experiments.cli.cli_support import configured
 from experiments.cli.engine_commands import export
-from experiments.config.build import build_task
 from trajopt import OCP, Guess, SampledSystem, control_cost, residual_cost, solve, state_bounds, state_cost
+from trajopt.config.build import build_task
 from trajopt.export.controller import ExportError, controller_files
 from trajopt.export.example_run import run_example
 from trajopt.export.example_start import example_start, rolled_out

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dynamics_backends.extensions import Registry
 from dynamics_backends.names import unknown_name
 from dynamics_backends.protocol import Array
 from trajopt.guesses.guesses import Guess, Motion, as_guess, constant_guess
@@ -19,6 +20,7 @@ from trajopt.problem.ocp import OCP, Sampling, fitting
 from trajopt.results.records import Callback
 from trajopt.results.solution import LAST_CONTROL, Solution
 from trajopt.results.status import StatusCode
+from trajopt.solvers.methods.own import MethodFunction
 from trajopt.solvers.options import (
     AutoOptions,
     DDPOptions,
@@ -28,13 +30,15 @@ from trajopt.solvers.options import (
     SLQOptions,
     SQPOptions,
 )
+from trajopt.solvers.own_method import own_solver
+from trajopt.solvers.requirements import requirement_errors
 from trajopt.solvers.success import FEASIBLE, Tolerances, assessed, solver_measures, unchecked
 from trajopt.stage.kept import Kept, borrowed
 from trajopt.stage.not_compiled import gathered
 from trajopt.stage.start import Start, served, starting
 from trajopt.step.contraction import missing_curvature
 from trajopt.validation.finiteness import explained
-from trajopt.validation.validation import Finding, require_valid
+from trajopt.validation.validation import ERROR, Finding, InvalidProblem, require_valid, validate as findings_of
 
 if TYPE_CHECKING:
     from trajopt.solvers.auto import Attempt
@@ -106,12 +110,12 @@ def _auto(ocp: OCP, warm: WarmStart, options: AutoOptions, callback: Callback | 
 
 def _attempt(solver: str, ocp: OCP, guess: Guess, values: Mapping[str, Any], callback: Callback | None) -> Solution:
     """A solve by the solver of a name, with those of the values that are options of it."""
-    return _entry(solver)[0](ocp, WarmStart(guess), _options_of(solver, values), callback)
+    return SOLVERS[solver][0](ocp, WarmStart(guess), _options_of(solver, values), callback)
 
 
 def _options_of(solver: str, values: Mapping[str, Any]) -> Any:
     """The options of a solver with those of the values that it has."""
-    _, kind, preset = _entry(solver)
+    _, kind, preset = SOLVERS[solver]
     known = {f.name for f in fields(kind)}
     return kind(**{**preset, **{k: v for k, v in values.items() if k in known}})
 
@@ -123,19 +127,39 @@ def attempt_options(attempt: Attempt, options: AutoOptions) -> Any:
     return _options_of(attempt.solver, values_of(attempt, options))
 
 
-SOLVERS: dict[str, tuple[Any, Any, Mapping[str, Any]]] = {
-    "slq": (_slq, SLQOptions, {}),
-    "ilqr": (_slq, SLQOptions, {"shooting": "single"}),
-    "gnms": (_slq, SLQOptions, {"shooting": "all", "gaps": "linear"}),
-    "fddp": (_slq, SLQOptions, {"shooting": "all", "gaps": "nonlinear"}),
-    "ddp": (_ddp, DDPOptions, {}),
-    "dms": (_dms, DMSOptions, {}),
-    "sqp": (_sqp, SQPOptions, {}),
-    "ipm": (_ipm, IPMOptions, {}),
-    "auto": (_auto, AutoOptions, {}),
-}
+SOLVERS: Registry[tuple[Any, Any, Mapping[str, Any]]] = Registry(
+    "solver",
+    "solvers",
+    {
+        "slq": (_slq, SLQOptions, {}),
+        "ilqr": (_slq, SLQOptions, {"shooting": "single"}),
+        "gnms": (_slq, SLQOptions, {"shooting": "all", "gaps": "linear"}),
+        "fddp": (_slq, SLQOptions, {"shooting": "all", "gaps": "nonlinear"}),
+        "ddp": (_ddp, DDPOptions, {}),
+        "dms": (_dms, DMSOptions, {}),
+        "sqp": (_sqp, SQPOptions, {}),
+        "ipm": (_ipm, IPMOptions, {}),
+        "auto": (_auto, AutoOptions, {}),
+    },
+    own_solver,
+)
 """name -> (function of ocp, warm start, options, callback; class of its options; options that the name stands for)."""
 DEFAULT_SOLVER = "auto"
+
+
+def register_method(name: str, method: MethodFunction, options: type[MethodOptions] = MethodOptions) -> None:
+    """Register a method under a name, for :func:`trajopt.solve`, :func:`trajopt.solve_batch`, configurations and comparisons.
+
+    method: a generator function ``method(size, options)``, which yields requests (:mod:`trajopt.methods`) and returns an
+    :class:`~trajopt.methods.End`. size: the number of controls and whether they have bounds. options: a frozen dataclass that
+    extends :class:`~trajopt.MethodOptions`, of which limits of iterations and time are kept for the method. A package registers its
+    methods by entry points of the group ``trajopt.solvers``, which name a method, or a tuple of a method and the class of its
+    options. A method that was registered before is replaced.
+
+    Raises ValueError for the name of a built-in solver, TypeError for a method that cannot be called or for options of another
+    class.
+    """
+    SOLVERS.register(name, (method, options))
 
 
 def solver_names() -> tuple[str, ...]:
@@ -149,7 +173,7 @@ def solver_options(solver: str = DEFAULT_SOLVER, **values: Any) -> Any:
     Raises UnknownName for a solver or option, with the nearest known one; ValueError for a value that is out of range,
     and for one that contradicts the solver's name (shooting = "single" under "gnms").
     """
-    _, kind, preset = _entry(solver)
+    _, kind, preset = SOLVERS[solver]
     known = [f.name for f in fields(kind)]
     for key, value in values.items():
         if key not in known:
@@ -199,7 +223,7 @@ def solve(
     """
     _require_problem(ocp)
     solver, chosen = chosen_options(solver, options)
-    run = _entry(solver)[0]
+    run = SOLVERS[solver][0]
     if warm_start is not None and not isinstance(warm_start, WarmStart):
         raise TypeError(
             f"warm_start is a {type(warm_start).__name__}; expected trajopt.WarmStart(guess, multipliers=...), or give it as guess"
@@ -207,10 +231,13 @@ def solve(
     warm = warm_start or WarmStart(constant_guess(ocp) if guess is None else as_guess(guess))
     if guess is not None:
         warm = replace(warm, guess=as_guess(guess))
-    warnings = require_valid(ocp, warm.guess) if check else []
     approximated = approximated_hessian(ocp, solver, chosen)
-    if not check:
+    if check:
+        warnings = require_solvable(ocp, warm.guess, solver, chosen)
+    else:
+        warnings = []
         _require_shapes(ocp, warm.guess)
+        _require(requirement_errors(ocp, solver, chosen))
     with gathered() as slow, starting(start), served() as engines:
         began = time.perf_counter()
         solution = run(ocp, warm, chosen, callback)
@@ -244,6 +271,30 @@ def approximated_hessian(ocp: OCP, solver: str, options: Any) -> str:
         if reason
         else ""
     )
+
+
+def validate(ocp: OCP, guess: Guess | None = None, solver: str | None = None, options: Any = None) -> list[Finding]:
+    """All findings about a problem: errors that no solve can begin with, and warnings; empty if there is nothing to say.
+
+    guess: checked too, if given. solver, options: as in :func:`solve`; errors about derivatives that this solver needs and a
+    backend lacks are included. Raises UnknownName for a solver or option, ValueError for bad options.
+    """
+    findings = findings_of(ocp, guess)
+    if any(f.severity == ERROR for f in findings):
+        return findings
+    return [*requirement_errors(ocp, *chosen_options(solver, options)), *findings]
+
+
+def require_solvable(ocp: OCP, guess: Guess | None, solver: str, options: Any) -> list[Finding]:
+    """The warnings about a problem; raises InvalidProblem with its errors, those for this solver included."""
+    warnings = require_valid(ocp, guess)
+    _require(requirement_errors(ocp, solver, options))
+    return warnings
+
+
+def _require(errors: list[Finding]) -> None:
+    if errors:
+        raise InvalidProblem(errors)
 
 
 def _require_problem(given: Any) -> None:
@@ -280,7 +331,7 @@ def checked_afterwards(ocp: OCP, solution: Solution, options: Any) -> Solution:
 def chosen_options(solver: str | None, options: Any) -> tuple[str, Any]:
     """The name of a solver, which options may tell, and its options. Raises as :func:`solve`."""
     solver = _named_by(options) if solver is None else solver
-    _, kind, preset = _entry(solver)
+    _, kind, preset = SOLVERS[solver]
     if options is None or isinstance(options, Mapping):
         return solver, solver_options(solver, **(options or {}))
     if isinstance(options, kind):
@@ -330,8 +381,9 @@ UNCUT = "its time steps cannot be cut finer"
 
 def _named_by(options: Any) -> str:
     """The solver that options belong to, by their class, or as a mapping by their names; the default one for those that it has."""
-    first = (DEFAULT_SOLVER, *(name for name in SOLVERS if name != DEFAULT_SOLVER))
-    kinds = {SOLVERS[name][1]: name for name in first if not SOLVERS[name][2]}  # a preset's options are another's
+    known = SOLVERS.loaded()
+    first = (DEFAULT_SOLVER, *(name for name in known if name != DEFAULT_SOLVER))
+    kinds = {known[name][1]: name for name in first if not known[name][2]}  # a preset's options are another's
     if not isinstance(options, Mapping):
         return kinds.get(type(options), DEFAULT_SOLVER)
     having = (name for kind, name in kinds.items() if set(options) <= {f.name for f in fields(kind)})
@@ -374,9 +426,3 @@ def _samplings(ocp: OCP) -> list[Sampling]:
 
 def _unique(names: Iterable[str | None]) -> list[str]:
     return list(dict.fromkeys(name for name in names if name is not None))
-
-
-def _entry(solver: str) -> tuple[Any, Any, Mapping[str, Any]]:
-    if solver not in SOLVERS:
-        raise unknown_name("solver", solver, SOLVERS)
-    return SOLVERS[solver]

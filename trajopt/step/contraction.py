@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dynamics_backends.protocol import MissingCapability, unwrapped
+from dynamics_backends.protocol import MissingCapability, is_generic, unwrapped
 from dynamics_backends.registry import make_backend
 from trajopt.problem.impact_stage import JUMP, ImpactStage
 from trajopt.problem.ocp import OCP, DiscreteMap, Sampling, StepContraction
@@ -14,10 +14,18 @@ def has_curvature(ocp: OCP) -> bool:
     return missing_curvature(ocp) is None
 
 
-def missing_curvature(ocp: OCP) -> str | None:
-    """The reason why a time step of a problem has no second derivatives, with the remedy; None if all have them."""
+def missing_curvature(ocp: OCP, *, from_source: bool = False) -> str | None:
+    """The reason why a time step of a problem has no second derivatives, with the remedy; None if all have them.
+
+    from_source: those that the source of the dynamics gives count too, see :func:`contraction_of`.
+    """
     without = (phase.dynamics for phase in ocp.phases if phase.dynamics.contract is None)
-    return next((_reason(dynamics) for dynamics in without), None)
+    return next((_reason(d) for d in without if not (from_source and has_source(d))), None)
+
+
+def has_source(dynamics: DiscreteMap) -> bool:
+    """True if the dynamics can be differentiated by every method, whatever the backend has."""
+    return dynamics.sampling is not None and is_generic(dynamics.sampling.backend.map)
 
 
 def contraction_of(dynamics: DiscreteMap, *, from_source: bool = False) -> StepContraction:
@@ -29,7 +37,7 @@ def contraction_of(dynamics: DiscreteMap, *, from_source: bool = False) -> StepC
     own, sampling = dynamics.contract, dynamics.sampling
     if own is not None:
         return own
-    if from_source and sampling is not None:
+    if from_source and sampling is not None and has_source(dynamics):
         backend = make_backend(sampling.backend.map, "forward_ad", engine="numpy")
         found = _sampled(sampling._replace(backend=backend)).contract
         assert found is not None
@@ -44,6 +52,11 @@ def _reason(dynamics: DiscreteMap) -> str:
         return (
             f"{type(dynamics).__name__} has no second derivatives (its ``contract`` is None); choose solver = 'slq', or "
             "hessian = 'gauss_newton' for a sparse solver"
+        )
+    if not has_source(dynamics):
+        return (
+            f"the backend {sampling.backend.name} has no hessian_contraction; give it one, choose a solver that needs no second "
+            "derivatives (slq, ilqr, gnms, fddp), or hessian = 'gauss_newton' for ipm, sqp and dms"
         )
     backend = sampling.backend
     system = f" of {type(unwrapped(backend.map)).__name__}" if backend.name == "analytic" else ""

@@ -22,7 +22,7 @@ from dynamics_backends.compiled.interface.sources import (
     stepped_function,
     symbolic_value,
 )
-from dynamics_backends.protocol import IMPLICIT_STEP, Array, FunctionMap, Parameters, unwrapped
+from dynamics_backends.protocol import IMPLICIT_STEP, Array, FunctionMap, Parameters, is_generic, unwrapped
 from dynamics_backends.registry import at_once
 from dynamics_backends.scalar import Rows, Scalar
 from dynamics_backends.symbols import ca, tracing
@@ -81,7 +81,7 @@ def interpreted(ocp: OCP) -> OCP:
 
 
 def _interpreted(dynamics: DiscreteMap) -> DiscreteMap:
-    if type(dynamics) is SampledSystem:
+    if type(dynamics) is SampledSystem and is_generic(dynamics.stages.map):
         return InterpretedStep(dynamics)
     if type(dynamics) is ImpactStage and dynamics.backend.engine == "compiled":
         return ImpactStage(at_once(dynamics.backend))

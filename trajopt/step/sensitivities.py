@@ -6,8 +6,8 @@ derivatives. Substeps are chained.  The derivatives of f come from a backend; no
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any, Protocol, runtime_checkable
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from dynamics_backends.protocol import (
     Batch,
     DynamicsBackend,
     Hessians,
+    HoldsBackend,
     Map,
     NeedsScheme,
     Parameters,
@@ -114,15 +115,6 @@ class SampledSystem:
         x, u = np.asarray(x, float), np.asarray(u, float)
         t, dt = (np.broadcast_to(np.asarray(value, float), (len(x),)) for value in (t, dt))
         return substeps_of(self.stages, self.scheme, self.substeps, x, u, t, dt, p or {})
-
-
-@runtime_checkable
-class HoldsBackend(Protocol):
-    """A backend that gives another one other arguments."""
-
-    def of_stages(self, stages: Callable[[DynamicsBackend], DynamicsBackend]) -> DynamicsBackend:
-        """A backend like this one around what ``stages`` makes of the other."""
-        ...
 
 
 def stage_backend(backend: DynamicsBackend, scheme: str) -> DynamicsBackend:

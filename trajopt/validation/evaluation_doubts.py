@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from dynamics_backends.protocol import Array, FunctionMap, Map, Parameters, unwrapped
+from dynamics_backends.protocol import Array, DynamicsBackend, FunctionMap, Map, Parameters, is_generic, unwrapped
 from trajopt.guesses.guesses import Guess
 from trajopt.problem.ocp import OCP, Phase
 from trajopt.problem.terms import CostTerm
@@ -27,6 +27,7 @@ def function_mistakes(ocp: OCP, guess: Guess | None = None) -> Iterator[str]:
     x = ocp.x0 if guess is None else np.asarray(guess.xs[0], float)
     u = np.zeros(ocp.nu) if guess is None else np.asarray(guess.us[0], float)
     told = [(what, _failure(map, x, u, p)) for what, map, p in _functions(ocp)]
+    told += [(what, _backend_failure(backend, x, u, p)) for what, backend, p in _own_backends(ocp)]
     yield from dict.fromkeys(f"{what}: {why}" for what, why in told if why)
 
 
@@ -109,6 +110,27 @@ def _functions(ocp: OCP) -> Iterator[tuple[str, FunctionMap, Parameters]]:
     for what, map, p in _maps(ocp):
         if isinstance(map, FunctionMap):
             yield what, map, p
+
+
+def _own_backends(ocp: OCP) -> Iterator[tuple[str, DynamicsBackend, Parameters]]:
+    """Users' own backends, with what they are to the problem."""
+    for i, phase in enumerate(ocp.phases):
+        sampling = phase.dynamics.sampling
+        if sampling is not None and not is_generic(sampling.called.map):
+            yield f"dynamics of phase {i}", sampling.called, _first(phase)
+
+
+def _backend_failure(backend: DynamicsBackend, x: Array, u: Array, p: Parameters) -> str:
+    """Why a user's backend fails on two knots, or returns arrays of other shapes; "" where it does not."""
+    given = np.tile(x, (2, 1)), np.tile(u[: backend.map.nu], (2, 1)), 0.0, p
+    try:
+        with np.errstate(all="ignore"):
+            backend.f(*given)
+            backend.jacobians(*given)
+    except Exception as error:  # whatever a user's code raises
+        own = isinstance(error, ValueError) and backend.name in str(error)
+        return str(error) if own else f"backend {backend.name} raises {type(error).__name__}: {error}"
+    return ""
 
 
 def _maps(ocp: OCP) -> Iterator[tuple[str, Map, Parameters]]:

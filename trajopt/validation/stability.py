@@ -20,13 +20,15 @@ import numpy as np
 from dynamics_backends.protocol import (
     IMPLICIT_STEP,
     Array,
+    DynamicsBackend,
     HasDoubts,
     HasJointFriction,
     HasPartials,
+    is_generic,
     is_second_order,
     unwrapped,
 )
-from dynamics_backends.registry import at_once, backend_names, make_backend
+from dynamics_backends.registry import METHODS, at_once, make_backend
 from trajopt.problem.impact_stage import JUMP
 from trajopt.step.integrators import RUNGE_KUTTA, SEMI_IMPLICIT_EULER, stage_map
 from trajopt.step.sensitivities import MOST_SUBSTEPS
@@ -82,11 +84,12 @@ def _doubt(phase: Any, x0: Array) -> str | None:
     if sampling is None or sampling.scheme == JUMP:
         return None
     scheme, substeps, system = sampling.scheme, sampling.substeps, unwrapped(sampling.backend.map)
-    if not isinstance(system, HasPartials) and sampling.backend.name not in backend_names():
+    known = isinstance(system, HasPartials) or not is_generic(system) or sampling.backend.name in METHODS
+    if not known:
         return None
     method = "analytic" if isinstance(system, HasPartials) else sampling.backend.name
     p = {k: v if v.ndim == 1 else v[:1] for k, v in phase.parameters.items()}
-    at = _linearization(system, method, x0, p)
+    at = _linearization(system, method, x0, p) if is_generic(system) else _given(sampling.called, x0, p)
     step = float(phase.dt.max()) / substeps
     if not np.isfinite(at.whole).all():
         return None
@@ -127,6 +130,12 @@ def _linearization(system: Any, method: str, x0: Array, p: Any) -> Linearization
     F, nv = j.fx[0].copy(), L.shape[1]
     F[:, nv : 2 * nv] -= L
     return Linearization(F, L)
+
+
+def _given(backend: DynamicsBackend, x0: Array, p: Any) -> Linearization:
+    """The linearization by a backend that alone can differentiate its system."""
+    with np.errstate(all="ignore"):
+        return Linearization(backend.jacobians(x0[None], np.zeros((1, backend.map.nu)), 0.0, p).fx[0])
 
 
 def _jacobians(map: Any, method: str, x0: Array, p: Any) -> Any:

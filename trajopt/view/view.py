@@ -12,7 +12,7 @@ A solution carries the robot of its problem, goals, obstacles, and the shapes of
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -41,6 +41,7 @@ def view(
     guess: Guess | None = None,
     marks: Marks | None = None,
     tracks: Sequence[str] = (),
+    forces: Mapping[str, Array] | None = None,
     geometry: Geometry = "visual",
     host: str = HOST,
     port: int = PORT,
@@ -50,11 +51,12 @@ def view(
 
     ocp, model: the problem or the robot, instead of what the solution carries. guess: shown as a ghost. marks: goals [m], obstacles
     and shapes, instead of those that the solution carries. tracks: frames, or bodies of ``Marks.draw``, whose paths are drawn.
-    token: that a browser must give, default none. Raises ValueError where there is neither a robot nor shapes,
+    forces: drawn as arrows; frame -> (N + 1, 3) [N] in world axes, at the knots of the first solution. token: that
+    a browser must give, default none. Raises ValueError where there is neither a robot nor shapes,
     ModuleNotFoundError without viser.
     """
     around = marks_of(solution, ocp, marks)
-    shown = motions(solution, ocp, model, guess, tracks, marks=around)
+    shown = motions(solution, ocp, model, guess, tracks, forces, around)
     return Viewer(shown, around, geometry=geometry, host=host, port=port, token=token)
 
 
@@ -67,11 +69,12 @@ def write_animation(
     guess: Guess | None = None,
     marks: Marks | None = None,
     tracks: Sequence[str] = (),
+    forces: Mapping[str, Array] | None = None,
     geometry: Geometry = "visual",
 ) -> Path:
     """Write what :func:`view` shows as one HTML file that needs neither server nor network. Raises as it does."""
     around = marks_of(solution, ocp, marks)
-    return write_page(Path(path), motions(solution, ocp, model, guess, tracks, marks=around), around, geometry)[0]
+    return write_page(Path(path), motions(solution, ocp, model, guess, tracks, forces, around), around, geometry)[0]
 
 
 def write_video(
@@ -82,6 +85,7 @@ def write_video(
     model: Model | None = None,
     marks: Marks | None = None,
     tracks: Sequence[str] = (),
+    forces: Mapping[str, Array] | None = None,
     geometry: Geometry = "visual",
 ) -> Path:
     """Write what :func:`view` shows as a film, .gif or .mp4, drawn without a window.
@@ -90,7 +94,7 @@ def write_video(
     package (extra view).
     """
     around = marks_of(solution, ocp, marks)
-    return write_film(Path(path), motions(solution, ocp, model, None, tracks, marks=around), around, geometry)[0]
+    return write_film(Path(path), motions(solution, ocp, model, None, tracks, forces, around), around, geometry)[0]
 
 
 def watch(
@@ -137,7 +141,7 @@ def motions(
     model: Model | None = None,
     guess: Guess | None = None,
     tracks: Sequence[str] = (),
-    forces: dict[str, Array] | None = None,
+    forces: Mapping[str, Array] | None = None,
     marks: Marks | None = None,
 ) -> list[AnyMotion]:
     """The motions of solutions, and of the guess: all but the first are ghosts.
@@ -154,7 +158,7 @@ def motions(
             show = _shower([one], ocp, model, tracks, one.marks)
         motion = show(name, one.clock, one.xs)
         if isinstance(motion, Motion):
-            motion = replace(motion, forces=(forces or {}) if i == 0 else {})
+            motion = replace(motion, forces=dict(forces or {}) if i == 0 else {})
         found.append(motion if i == 0 else replace(motion, opacity=GHOST))
     if guess is not None:
         times = solutions[0].times if ocp is None else ocp.times_of(guess.xs)

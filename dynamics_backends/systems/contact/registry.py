@@ -3,35 +3,69 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import fields
-from typing import Any
+from dataclasses import fields, is_dataclass
+from typing import Any, cast
 
+from dynamics_backends.extensions import Registry
 from dynamics_backends.names import unknown_name
 from dynamics_backends.systems.contact.contact_law import ContactLaw, StepLaw
 from dynamics_backends.systems.contact.exponential_law import SoftContactLaw
 from dynamics_backends.systems.contact.hunt_crossley import HuntCrossley
 from dynamics_backends.systems.contact.relaxed_cone import RelaxedCone
 
-SOFT_LAWS: dict[str, Callable[..., ContactLaw]] = {
-    "exponential": SoftContactLaw,
-    "hunt_crossley": HuntCrossley,
-}
-"""Laws of soft ground: name -> a dataclass whose fields are the law's keys."""
-STEP_LAWS: dict[str, Callable[..., StepLaw]] = {
-    "relaxed_cone": RelaxedCone,
-}
-"""For long time steps, likewise."""
-CONTACT_LAWS: dict[str, Callable[..., ContactLaw | StepLaw]] = {**SOFT_LAWS, **STEP_LAWS}
+LawFactory = Callable[..., ContactLaw | StepLaw]
+
+
+def _law(name: str, given: Any) -> LawFactory:
+    """A law's dataclass. Raises TypeError for anything else."""
+    soft, stepped = (hasattr(given, "slopes") and hasattr(given, "bends")), hasattr(given, "slower")
+    if not (isinstance(given, type) and is_dataclass(given) and hasattr(given, "force") and (soft or stepped)):
+        raise TypeError(
+            f"contact law {name!r}: expected a frozen dataclass with force, slopes and bends (trajopt.ContactLaw), or a "
+            f"trajopt.StepLaw, got {given!r}"
+        )
+    return cast(LawFactory, given)
+
+
+CONTACT_LAWS: Registry[LawFactory] = Registry(
+    "contact law",
+    "contact_laws",
+    {"exponential": SoftContactLaw, "hunt_crossley": HuntCrossley, "relaxed_cone": RelaxedCone},
+    _law,
+)
+"""name -> a dataclass whose fields are the law's keys."""
+
+
+def register_contact_law(name: str, law: type[Any]) -> None:
+    """Register a contact law under a name, for the key ``contact_law`` of configurations and :func:`contact_law`.
+
+    law: a frozen dataclass that is a :class:`ContactLaw` or a :class:`StepLaw`; its fields are the keys of ``contact_parameters``.
+    A field made by :func:`~dynamics_backends.systems.contact.contact_law.in_unit` is scaled where a gait is carried over to another
+    robot. A package registers its laws by entry points of the group ``trajopt.contact_laws``. A law that was registered before is
+    replaced.
+
+    Raises ValueError for the name of a built-in law, TypeError for what is no law.
+    """
+    CONTACT_LAWS.register(name, law)
+
+
+def is_step_law(name: str) -> bool:
+    """True for a law that is read at the end of long time steps."""
+    return hasattr(CONTACT_LAWS[name], "slower")
+
+
+def step_laws() -> list[str]:
+    """The names of the laws for long time steps, of those that are loaded."""
+    return [name for name, law in CONTACT_LAWS.loaded().items() if hasattr(law, "slower")]
 
 
 def contact_law(name: str, **values: float) -> ContactLaw | StepLaw:
     """The law of a name with these values. Raises UnknownName for a name or a key, ValueError for a value out of range."""
-    if name not in CONTACT_LAWS:
-        raise unknown_name("contact law", name, CONTACT_LAWS)
+    law = CONTACT_LAWS[name]
     for key in values:
         if key not in law_keys(name):
             raise unknown_name(f"key of the contact law {name!r}", key, law_keys(name))
-    return CONTACT_LAWS[name](**values)
+    return law(**values)
 
 
 def law_keys(name: str) -> tuple[str, ...]:
@@ -41,6 +75,6 @@ def law_keys(name: str) -> tuple[str, ...]:
 
 
 def law_units(name: str) -> dict[str, tuple[float, float, float]]:
-    """The keys of the law of a name, each with the exponents of kg, m, s of its unit."""
+    """The keys of the law of a name, each with the exponents of kg, m, s of its unit; those without a unit are left out."""
     kind: Any = CONTACT_LAWS[name]
-    return {f.name: f.metadata["unit"] for f in fields(kind)}
+    return {f.name: f.metadata["unit"] for f in fields(kind) if "unit" in f.metadata}

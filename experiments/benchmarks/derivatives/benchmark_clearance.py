@@ -24,7 +24,7 @@ from dynamics_backends.rigid_body.geometry.clearance import NUMBERS, WORLD, Slot
 from dynamics_backends.rigid_body.model.model import Model
 from experiments.benchmarks.tables import markdown
 from problems.arms.scenes.scene_structure import Costs, SceneStructure
-from problems.task import load_fixed_base
+from problems.robots.loading import load_fixed_base
 from trajopt.stage.engine import Wanted, stages_of
 
 CAPSULES, BODIES = 9, 10

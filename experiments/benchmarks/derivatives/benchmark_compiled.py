@@ -198,8 +198,8 @@ def riccati(turns: int) -> Iterator[Entry]:
 def iteration(turns: int) -> Iterator[Entry]:
     """The UR5's reach with 100 knots, all that the solver does in an iteration included; then a whole solve."""
     import problems
-    from experiments.config.build import build_task, solve_task
-    from experiments.config.config import load_config
+    from trajopt.config.build import build_task, solve_task
+    from trajopt.config.config import load_config
 
     os.environ["TRAJOPT_THREADS"] = "2"
     config = load_config(Path(problems.__file__).parent / "configs" / "ur5_reach.toml", ["engine=compiled"])

@@ -30,10 +30,10 @@ from dynamics_backends.rigid_body.model.model_builder import ModelBuilder
 from dynamics_backends.rigid_body.model.sample_models import random_tree
 from dynamics_backends.systems.bodies.free_body import FreeBody
 from experiments.benchmarks.tables import markdown, write_report
-from experiments.config.build import build_task
-from experiments.config.config import Config, load_config
-from problems.task import Task
 from trajopt import Guess, SampledSystem, Solution, solve
+from trajopt.config.build import build_task
+from trajopt.config.config import Config, load_config
+from trajopt.config.task import Task
 
 Array = np.ndarray
 CONFIG = Path(problems.__file__).parent / "configs" / "ur5_reach.toml"

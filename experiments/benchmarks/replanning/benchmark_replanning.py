@@ -33,9 +33,9 @@ import numpy as np
 
 import problems
 from experiments.benchmarks.tables import markdown
-from experiments.config.config import Config, load_config
 from experiments.replan.run import setup, simulate, whole
-from problems.replanning.scenario import MotionSettings
+from trajopt.config.config import Config, load_config
+from trajopt.config.scenario import MotionSettings
 from trajopt.replanning.run_log import EventKind, RunLog
 
 CONFIG = Path(problems.__file__).parent / "configs" / "irb4600_replan.toml"

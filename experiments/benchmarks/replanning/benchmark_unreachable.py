@@ -26,9 +26,9 @@ import problems
 from dynamics_backends.protocol import Array
 from experiments.benchmarks.robots.arm_goals import Arm, all_arms, load_arm, ranges, reach
 from experiments.benchmarks.tables import markdown, write_report
-from experiments.config.config import load_config
 from experiments.replan.run import setup, simulate, statistics, whole
-from problems.task import position_of
+from trajopt.config.config import load_config
+from trajopt.config.task import position_of
 from trajopt.replanning.run_log import EventKind
 
 CONFIG = Path(problems.__file__).parent / "configs" / "ur5_moving_goal.toml"

@@ -30,11 +30,11 @@ import numpy as np
 import problems
 from dynamics_backends.protocol import Array
 from experiments.benchmarks.tables import markdown
-from experiments.config.build import backend_factory
-from experiments.config.config import Config, load_config
 from experiments.replan.run import Setup, setup, whole
 from problems.replanning.plants import plants_of
-from problems.replanning.scenario import horizon_of, planned, sensor_of
+from trajopt.config.build import backend_factory
+from trajopt.config.config import Config, load_config
+from trajopt.config.scenario import horizon_of, planned, sensor_of
 from trajopt.replanning.loop import Plant, ReplanningLoop
 from trajopt.replanning.plan import Plan
 from trajopt.replanning.planners.real_time_slq import RealTimeSLQ

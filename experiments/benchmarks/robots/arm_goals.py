@@ -22,7 +22,8 @@ from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.rigid_body.model.model_builder import lock_joints
 from dynamics_backends.rigid_body.robots import ROBOT_WARNINGS
 from problems.robots import erd_names
-from problems.task import load_fixed_base, position_of
+from problems.robots.loading import load_fixed_base
+from trajopt.config.task import position_of
 
 HORIZON, DT = 100, 0.02
 START_SHARE = 0.6

@@ -28,10 +28,10 @@ import numpy as np
 
 from experiments.benchmarks.robots.arm_goals import Arm, Reach, all_arms, config_of, load_arm, reach
 from experiments.benchmarks.tables import COUNTED, counted, markdown, write_csv
-from experiments.config.build import build_task, make_ready, solve_task
-from experiments.config.config import Config, read_config
-from problems.task import Task, position_of
 from trajopt import Solution
+from trajopt.config.build import build_task, make_ready, solve_task
+from trajopt.config.config import Config, read_config
+from trajopt.config.task import Task, position_of
 
 SOLVERS = "auto,slq,ddp,sqp,dms"
 FILE = "arms.csv"

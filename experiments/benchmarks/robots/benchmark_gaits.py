@@ -23,11 +23,11 @@ from dynamics_backends.registry import make_backend
 from dynamics_backends.systems.constraints.holonomic import Holonomic
 from dynamics_backends.systems.contact.contact_forces import ConstraintForces
 from experiments.benchmarks.tables import markdown
-from experiments.config.build import build_task, make_ready, solve_task
-from experiments.config.config import Config, load_config
 from problems.legged.gaits.gait_analysis import GaitReport, analyze, contacts, diagonal_pairs, foot_positions
-from problems.task import Task
 from trajopt import Solution
+from trajopt.config.build import build_task, make_ready, solve_task
+from trajopt.config.config import Config, load_config
+from trajopt.config.task import Task
 
 CONFIGS = Path(problems.__file__).parent / "configs"
 PUBLISHED = "hyq_trot_published"

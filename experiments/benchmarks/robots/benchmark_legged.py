@@ -22,11 +22,11 @@ import numpy as np
 
 import problems
 from experiments.benchmarks.tables import COUNTED, counted, markdown, write_csv
-from experiments.config.build import build_task, make_ready, solve_task
-from experiments.config.config import load_config
 from problems.legged.contact.contact_limits import point_forces
-from problems.task import Task
 from trajopt import Solution, broken_limits
+from trajopt.config.build import build_task, make_ready, solve_task
+from trajopt.config.config import load_config
+from trajopt.config.task import Task
 
 CONFIGS = Path(problems.__file__).parent / "configs"
 GAITS = {

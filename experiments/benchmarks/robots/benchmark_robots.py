@@ -37,7 +37,8 @@ from experiments.benchmarks.robots.benchmark_legged import BIPEDS, GAITS, QUADRU
 from experiments.benchmarks.tables import markdown, write_csv
 from problems.arms.arm import holding_forces
 from problems.legged.robot.stance import Stance
-from problems.task import load_floating_base, position_of
+from problems.robots.loading import load_floating_base
+from trajopt.config.task import position_of
 
 POINTS, SECOND_UP_TO = 3, 45
 """Random states, and the degrees of freedom up to which second derivatives are looked at."""

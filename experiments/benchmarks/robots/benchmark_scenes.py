@@ -36,8 +36,6 @@ from dynamics_backends.rigid_body.geometry.scene import Body, Scene
 from dynamics_backends.rigid_body.geometry.shapes import Box, Cylinder
 from dynamics_backends.rigid_body.model.model import Model
 from experiments.benchmarks.tables import COUNTED, counted, markdown, write_csv
-from experiments.config.build import solve_task
-from experiments.config.config import Config, read_config
 from problems.arms.arm import Arm
 from problems.arms.scenes.arm_in_scene import (
     Settings,
@@ -49,9 +47,11 @@ from problems.arms.scenes.in_scene import Limits, motion_at
 from problems.arms.scenes.scene_robot import scene_robot
 from problems.arms.scenes.scene_settings import quaternion_matrix
 from problems.arms.scenes.way_timing import path_limits, planned_timing
-from problems.task import load_fixed_base
+from problems.robots.loading import load_fixed_base
 from trajopt.collisions.broad_phase import CollisionPairs
 from trajopt.collisions.mesh_check import RATE, MeshCheck
+from trajopt.config.build import solve_task
+from trajopt.config.config import Config, read_config
 from trajopt.guesses.time_optimal import has_toppra, time_optimal
 from trajopt.results.status import StatusCode
 

@@ -42,8 +42,8 @@ from experiments.benchmarks.generic import COLUMN, GenericProcess, sides
 from experiments.benchmarks.solvers.benchmark_dms import CONFIGS, _casadi_program, _compiled, _settings, _written
 from experiments.benchmarks.solvers.crocoddyl_peer import environment
 from experiments.benchmarks.solvers.crocoddyl_problems import PROBLEMS, own_problem
-from experiments.config.build import build_task
-from experiments.config.config import load_config
+from trajopt.config.build import build_task
+from trajopt.config.config import load_config
 from trajopt.solvers.direct.dms import transcribed
 
 SAME = 1e-6

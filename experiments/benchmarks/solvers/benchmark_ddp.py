@@ -19,9 +19,9 @@ from statistics import median
 from typing import Any, NamedTuple
 
 from experiments.benchmarks.tables import markdown, write_report
-from experiments.config.build import build_task, make_ready
-from experiments.config.config import Config, load_config
 from trajopt import Solution, solve
+from trajopt.config.build import build_task, make_ready
+from trajopt.config.config import Config, load_config
 
 CONFIGS = Path("problems/configs")
 PROBLEMS = ("ur5_reach", "iiwa7_reach", "gen3_reach", "irb4600_go_to", "double_pendulum_swing_up")

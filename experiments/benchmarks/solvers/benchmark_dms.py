@@ -28,8 +28,8 @@ import numpy as np
 
 from dynamics_backends.compiled.runtime.toolchain import find_toolchain
 from experiments.benchmarks.generic import COLUMN, GenericProcess, sides
-from experiments.config.build import build_task
-from experiments.config.config import load_config
+from trajopt.config.build import build_task
+from trajopt.config.config import load_config
 from trajopt.problem.ocp import OCP
 from trajopt.solvers.direct.dms import transcribed
 from trajopt.solvers.direct.transcription import Transcription

@@ -21,9 +21,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from experiments.config.build import build_task
-from experiments.config.config import load_config
 from trajopt import OCP, Guess, solve, state_bounds
+from trajopt.config.build import build_task
+from trajopt.config.config import load_config
 from trajopt.solvers.options import IPMOptions
 from trajopt.solvers.registry import solver_options
 

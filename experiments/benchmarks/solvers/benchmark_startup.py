@@ -51,10 +51,10 @@ from dataclasses import fields, replace
 import numpy as np
 config, until, step, kinds = sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4])
 try:
-    from experiments.config.config import load_config
-    from experiments.config import build
+    from trajopt.config.config import load_config
+    from trajopt.config import build
 except ImportError:
-    from experiments.config import load_config
+    from trajopt.config import load_config
     from experiments import build
 import trajopt as to
 
@@ -101,7 +101,7 @@ _PICTURES = """
 import sys, json, time
 from pathlib import Path
 try:
-    from experiments.config.build import task_of_solution
+    from trajopt.config.build import task_of_solution
     from experiments.plots.plotting import plot_solution
 except ImportError:
     from experiments.cli import _task_of_solution as task_of_solution
@@ -119,10 +119,10 @@ print(json.dumps([time.perf_counter() - began, time.process_time() - used]))
 _SPEED = """
 import inspect, sys, time
 try:
-    from experiments.config.config import load_config
-    from experiments.config import build
+    from trajopt.config.config import load_config
+    from trajopt.config import build
 except ImportError:
-    from experiments.config import load_config
+    from trajopt.config import load_config
     from experiments import build
 import trajopt as to
 settings = load_config(sys.argv[1])
@@ -142,11 +142,11 @@ print(best, solution.iterations)
 _EXPANSION = """
 import sys, time
 try:
-    from experiments.config.config import load_config
-    from experiments.config import build
+    from trajopt.config.config import load_config
+    from trajopt.config import build
     from trajopt.stage.numerics import numerics_for
 except ImportError:
-    from experiments.config import load_config
+    from trajopt.config import load_config
     from experiments import build
     from trajopt.numerics import numerics_for
 task = build.build_task(load_config(sys.argv[1]))

@@ -18,7 +18,7 @@ import numpy as np
 from dynamics_backends.protocol import Array
 from dynamics_backends.rigid_body.batched import center_of_mass
 from problems.robots import load_robot
-from problems.task import position_of
+from trajopt.config.task import position_of
 
 Data = dict[str, Any]
 COMMON = {"tight": 1e-18, "tolerance": 1e-9, "max_iterations": 300, "still": False}

@@ -18,11 +18,11 @@ import numpy as np
 
 import problems
 from experiments.analysis.timing import medians
-from experiments.config.build import build_task, make_ready, solve_task, uncut
-from experiments.config.config import load_config
 from experiments.papers.method import Method, ran
 from experiments.papers.study import ASTUDILLO, Claim, Comparison, Outcome, times
 from trajopt import OCP, Solution
+from trajopt.config.build import build_task, make_ready, solve_task, uncut
+from trajopt.config.config import load_config
 
 SOURCE = f"{ASTUDILLO}, fig. 2"
 CONFIGS = Path(problems.__file__).parent / "configs"

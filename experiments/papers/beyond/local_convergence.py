@@ -22,18 +22,18 @@ import problems
 from dynamics_backends import scalar as sm
 from dynamics_backends.manifold import Manifold
 from dynamics_backends.protocol import FunctionMap
-from dynamics_backends.registry import make_backend
+from dynamics_backends.registry import engine_in_use, make_backend
 from dynamics_backends.systems.bodies.free_body import FreeBody
 from dynamics_backends.systems.constraints.constraint_kinds import PointContact
 from dynamics_backends.systems.constraints.holonomic import Holonomic
-from experiments.config.build import build_task, engine_in_use, uncut
-from experiments.config.config import Backend, load_config
 from experiments.papers.method import require
 from experiments.papers.study import Claim, Comparison, Outcome
 from experiments.plots.canvas import BLUE, GREEN, ORANGE, RED, figure
 from problems.legged.gaits.scheduled_gait import holding_torques
 from problems.robots import load_robot
 from trajopt import OCP, Guess, SampledSystem, Solution, WarmStart, control_cost, solve, state_cost
+from trajopt.config.build import build_task, uncut
+from trajopt.config.config import load_config
 
 Array = np.ndarray
 SOURCE = "Beyond the papers."
@@ -87,7 +87,7 @@ def reorientation() -> OCP:
     """HyQ, floating without gravity, turns its trunk by moving its legs; its momentum stays zero."""
     model = load_robot("hyq").with_gravity((0.0, 0.0, 0.0))
     system = FreeBody(model)
-    backend = make_backend(system, "analytic", engine=engine_in_use(Backend()))
+    backend = make_backend(system, "analytic", engine=engine_in_use("auto"))
     manifold = system.manifold
     x0 = np.r_[0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0, LEGS, np.zeros(model.nv)]
     turned = np.zeros(manifold.ndx)
@@ -105,7 +105,7 @@ def stance() -> OCP:
     """HyQ on four feet that hold the ground shifts its trunk by 12 cm and turns it."""
     model = load_robot("hyq")
     system = Holonomic(model, [PointContact(foot, gains=(0.0, 20.0)) for foot in FEET])
-    backend = make_backend(system, "analytic", engine=engine_in_use(Backend()))
+    backend = make_backend(system, "analytic", engine=engine_in_use("auto"))
     manifold = system.manifold
     x0 = np.r_[0.0, 0.0, 0.572, 0.0, 0.0, 0.0, 1.0, LEGS, np.zeros(model.nv)]
     shift = np.zeros(manifold.ndx)

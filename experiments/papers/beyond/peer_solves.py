@@ -21,8 +21,8 @@ import platformdirs
 
 import problems
 from experiments.analysis.environment import with_variable
-from experiments.config.build import uncut
 from experiments.papers.method import require
+from trajopt.config.build import uncut
 
 CONFIGS = Path(problems.__file__).parent / "configs"
 CONFIG = "ur5_obstacle"
@@ -75,8 +75,8 @@ def _crocoddyl(python: Path) -> Iterator[dict[str, Any]]:
 
 def _casadi() -> Iterator[dict[str, Any]]:
     from experiments.benchmarks.solvers.benchmark_dms import casadi_rows
-    from experiments.config.build import build_task
-    from experiments.config.config import load_config
+    from trajopt.config.build import build_task
+    from trajopt.config.config import load_config
     from trajopt.solvers.direct.dms import transcribed
 
     config = load_config(CONFIGS / f"{CONFIG}.toml", ["solver={name='dms', barrier_strategy='adaptive'}"])

@@ -20,11 +20,11 @@ from dynamics_backends.rigid_body.derivatives.fd_second_order import FD_SECOND_O
 from dynamics_backends.rigid_body.urdf.loader import URDFWarning
 from experiments.analysis.compare import with_solver
 from experiments.analysis.timing import medians, program_call
-from experiments.config.build import build_task, make_ready, solve_task, uncut
-from experiments.config.config import load_config
 from experiments.papers.method import require
 from experiments.papers.study import Outcome
 from problems.robots import load_robot
+from trajopt.config.build import build_task, make_ready, solve_task, uncut
+from trajopt.config.config import load_config
 
 SOURCE = "Beyond the papers; contraction of J. N. Nganga, P. M. Wensing, RA-L 2021, extended."
 CONFIGS = Path(problems.__file__).parent / "configs"

@@ -15,11 +15,11 @@ import problems
 from dynamics_backends.protocol import Array
 from dynamics_backends.rigid_body.geometry.scene import Body, Way
 from dynamics_backends.rigid_body.geometry.shapes import Sphere
-from experiments.config.config import load_config
 from experiments.papers.method import Method, ran
 from experiments.papers.study import GIFTTHALER, Claim, Comparison, Outcome
 from experiments.replan.run import Setup, setup, simulate, whole
-from problems.replanning.scenario import path_of
+from trajopt.config.config import load_config
+from trajopt.config.scenario import path_of
 from trajopt.replanning.run_log import RunLog
 from trajopt.view.motion import Marks, Motion
 from trajopt.view.picture import Moment, Studio

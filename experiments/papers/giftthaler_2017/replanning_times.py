@@ -20,13 +20,13 @@ import numpy as np
 
 import problems
 from experiments.analysis.environment import with_variable
-from experiments.config.build import make_ready
-from experiments.config.config import Config, load_config
 from experiments.papers.giftthaler_2017 import DERIVATIVES
 from experiments.papers.method import Method, ran
 from experiments.papers.study import GIFTTHALER, Claim, Comparison, Outcome, times
 from experiments.replan.run import setup, simulate, whole
-from problems.replanning.scenario import MotionSettings
+from trajopt.config.build import make_ready
+from trajopt.config.config import Config, load_config
+from trajopt.config.scenario import MotionSettings
 
 SOURCE = f"{GIFTTHALER}, fig. 5"
 CONFIG = Path(problems.__file__).parent / "configs" / "irb4600_replan.toml"

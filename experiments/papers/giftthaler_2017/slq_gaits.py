@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import problems
-from experiments.config.build import build_task, make_ready, solve_task, uncut
-from experiments.config.config import load_config
 from experiments.papers.giftthaler_2017 import DERIVATIVES
 from experiments.papers.method import Method, ran
 from experiments.papers.study import GIFTTHALER, Claim, Comparison, Outcome, times
 from trajopt import Solution, StatusCode
+from trajopt.config.build import build_task, make_ready, solve_task, uncut
+from trajopt.config.config import load_config
 from trajopt.results.records import PHASES
 
 SOURCE = f"{GIFTTHALER}, fig. 3"

@@ -26,7 +26,7 @@ import numpy as np
 
 from dynamics_backends.compiled.emit.trace import trace_expressions
 from dynamics_backends.deferred import deferred
-from dynamics_backends.registry import make_backend
+from dynamics_backends.registry import engine_in_use, make_backend
 from dynamics_backends.rigid_body.algorithms import ltl
 from dynamics_backends.rigid_body.algorithms.crba import crba
 from dynamics_backends.rigid_body.algorithms.kinematics import frame_position
@@ -38,8 +38,6 @@ from dynamics_backends.systems.constraints.constraint_kinds import PointContact
 from dynamics_backends.systems.constraints.holonomic import Holonomic
 from experiments.analysis.timing import medians
 from experiments.baselines.generated_code import matrix
-from experiments.config.build import engine_in_use
-from experiments.config.config import Backend
 from experiments.papers.study import KUDRUSS, Claim, Comparison, Outcome
 from problems.robots.textbook import multi_pendulum
 
@@ -83,7 +81,7 @@ def run(quick: bool) -> Outcome:
         costs[function.name] = {n: _costs(function, n) for n in numbers}
     for name, ways in SOLVES.items():
         costs[name] = {n: _solve_costs(model.nv + 2, n, ways) for n in numbers}
-    times = timed(model, "numpy" if quick else engine_in_use(Backend()), 3 if quick else 15)
+    times = timed(model, "numpy" if quick else engine_in_use("auto"), 3 if quick else 15)
     rows = [
         {"measure": "operations", "function": f, "directions": n, "method": m, "evaluations": c}
         for f, table in costs.items()

@@ -15,11 +15,11 @@ from typing import NamedTuple
 import numpy as np
 
 import problems
-from experiments.config.build import build_task, make_ready, solve_task, uncut
-from experiments.config.config import load_config
 from experiments.papers.method import Method, ran
 from experiments.papers.study import KUDRUSS, Claim, Comparison, Outcome
 from trajopt import Solution
+from trajopt.config.build import build_task, make_ready, solve_task, uncut
+from trajopt.config.config import load_config
 from trajopt.results.records import IterationRecord
 
 SOURCE = f"{KUDRUSS}, fig. 3"

@@ -28,19 +28,12 @@ from problems.arms.scenes.scene_robot import Carried, LinkCapsule, SceneRobot, s
 from problems.arms.scenes.scene_settings import SceneBody, load_scene
 from problems.arms.scenes.scene_structure import Costs, clearance_name, kept_ends
 from problems.arms.scenes.way_timing import WayTiming
-from problems.task import (
-    BackendFactory,
-    Checked,
-    Checks,
-    Task,
-    load_fixed_base,
-    not_negative,
-    per_dof,
-)
+from problems.robots.loading import load_fixed_base
 from trajopt.collisions.broad_phase import CollisionPairs
 from trajopt.collisions.free_space import FreeSpace
 from trajopt.collisions.mesh_check import MeshCheck
 from trajopt.collisions.poses import body_poses
+from trajopt.config.task import BackendFactory, Checked, Checks, Task, not_negative, per_dof
 from trajopt.guesses.inverse_kinematics import Reached, inverse_kinematics
 from trajopt.guesses.rrt_connect import rrt_connect, short_cut
 from trajopt.guesses.time_optimal import has_toppra
@@ -129,7 +122,7 @@ class Settings(Checked):
     weights: Weights = field(default_factory=Weights)
 
     def unbounded(self) -> tuple[str, ...]:
-        """See :meth:`problems.task.Checked.unbounded`."""
+        """See :meth:`trajopt.config.task.Checked.unbounded`."""
         return ("acceleration_limits", "torque_rate_limits")
 
     def checks(self) -> Checks:

@@ -31,9 +31,9 @@ from problems.arms.scenes.scene_structure import (
     kept_ends,
     kept_phases,
 )
-from problems.task import BackendFactory
 from trajopt.collisions.broad_phase import CollisionPairs
 from trajopt.collisions.free_space import TruePieces
+from trajopt.config.task import BackendFactory
 from trajopt.guesses.time_optimal import Timing
 from trajopt.guesses.timed_path import Motion, held_accelerations, shortest_times, steps_of_slowest, timed_motion
 from trajopt.problem.along_step import AHEAD

@@ -17,8 +17,8 @@ from dynamics_backends.rigid_body.geometry.clearance import NUMBERS
 from problems.arms.scenes.in_scene import MotionInScene, motion_at, plan_timed, timed_by
 from problems.arms.scenes.joint_torques import torques_of
 from problems.arms.scenes.way_timing import WayTiming
-from problems.task import Refined
 from trajopt.collisions.mesh_check import RATE, LeastDistance, MeshCheck
+from trajopt.config.task import Refined
 from trajopt.guesses.time_optimal import Timing
 from trajopt.solvers.feedback import tracking_gains
 
@@ -97,7 +97,7 @@ class Refinement:
         self.sharp, self.held, self.planned, self.retimed, self.stood = False, False, False, 0, tube
 
     def refined(self, solution: to.Solution) -> Refined:
-        """See :class:`problems.task.Refined`."""
+        """See :class:`trajopt.config.task.Refined`."""
         motion, n, solution = self.motion, self.motion.model.nv, self._quickened(solution)
         self.rounds += 1
         qs, _, _, times = motion_at(solution, n, RATE)

@@ -21,8 +21,8 @@ from dynamics_backends.rigid_body.model.load import with_load
 from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.rigid_body.urdf.srdf import load_srdf
 from problems.arms.scenes.scene_settings import Point, SceneBody
-from problems.task import Checked, Checks, not_negative
 from trajopt.collisions.own_pairs import OwnPairs, own_pairs, pairs_not_disabled
+from trajopt.config.task import Checked, Checks, not_negative
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,9 +19,9 @@ from dynamics_backends.rigid_body.mjcf.source import is_mjcf
 from dynamics_backends.rigid_body.spatial.rotations import rpy_matrix
 from dynamics_backends.rigid_body.urdf.loader import load_urdf
 from dynamics_backends.user_input import InputError, parse_toml, read_bounded
-from problems.schema import read_table
-from problems.task import Checked, Checks
 from trajopt.collisions.poses import body_poses
+from trajopt.config.schema import read_table
+from trajopt.config.task import Checked, Checks
 
 Point = tuple[float, float, float]
 NEEDED = {

@@ -24,7 +24,7 @@ from dynamics_backends.systems.bodies.along_path import DoubleIntegrator
 from dynamics_backends.time_scaled import Durations, time_scaled
 from problems.arms.scenes.joint_torques import Torques
 from problems.arms.scenes.torque_rate import RememberedAccelerations, TorqueRate
-from problems.task import BackendFactory
+from trajopt.config.task import BackendFactory
 from trajopt.problem.along_step import AHEAD, AlongStep, OfPositions
 from trajopt.problem.constraints import Constraint
 from trajopt.problem.impact_stage import ImpactStage

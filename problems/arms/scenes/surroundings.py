@@ -22,8 +22,8 @@ from dynamics_backends.rigid_body.geometry.clearance import WORLD, Clearances, S
 from dynamics_backends.rigid_body.geometry.covers.robot_cover import RobotCover
 from dynamics_backends.rigid_body.geometry.scene import Body, Scene, Way
 from problems.arms.scenes.scene_settings import SceneBody
-from problems.task import Checked, Checks, not_negative
 from trajopt.collisions.broad_phase import CollisionPairs
+from trajopt.config.task import Checked, Checks, not_negative
 from trajopt.problem.constraints import Constraint
 
 BODIES, PERSON = "bodies", "person"
@@ -49,7 +49,7 @@ class Surroundings(Checked):
     cover_pieces: int = 3
 
     def unbounded(self) -> tuple[str, ...]:
-        """See :meth:`problems.task.Checked.unbounded`."""
+        """See :meth:`trajopt.config.task.Checked.unbounded`."""
         return ("weight",)
 
     def checks(self) -> Checks:

@@ -14,9 +14,8 @@ from dynamics_backends.rigid_body.spatial.spatial import Vec
 from dynamics_backends.systems.contact.contact_law import ContactLaw, StepLaw
 from dynamics_backends.systems.contact.registry import (
     CONTACT_LAWS,
-    SOFT_LAWS,
-    STEP_LAWS,
     contact_law,
+    is_step_law,
     law_keys,
     law_units,
 )
@@ -24,7 +23,7 @@ from dynamics_backends.systems.contact.soft_contact import SoftContact
 from dynamics_backends.systems.contact.stepped_contact import SteppedContact
 from problems.legged.robot.similarity import Units, prefixed
 from problems.legged.robot.walker import LeggedRobot
-from problems.task import Checks, Integrator
+from trajopt.config.task import Checks, Integrator
 
 HALVINGS = 60
 DEEPEST = 1.0
@@ -52,7 +51,7 @@ class SoftGround(LeggedRobot):
         unknown = [key for key in self.contact_parameters if key not in keys]
         near = [name for key in unknown for name in nearest_names(key, keys)]
         hint = f"; did you mean {near[0]!r}?" if near else ""
-        whole = self.contact_law in SOFT_LAWS or self.integrator == SteppedContact.scheme
+        whole = not is_step_law(self.contact_law) or self.integrator == SteppedContact.scheme
         return super().checks() | {
             "contact_parameters": (not unknown, f"numbers for the keys {', '.join(keys)}{hint}"),
             "integrator": (
@@ -95,7 +94,7 @@ class SoftGround(LeggedRobot):
         Raises UnknownName for a foot that it does not have, ValueError for numbers that make no contact.
         """
         law = self.law()
-        if self.contact_law in STEP_LAWS:
+        if is_step_law(self.contact_law):
             return SteppedContact(model, feet, law=law)  # type: ignore[arg-type]
         return SoftContact(model, feet, law=law)  # type: ignore[arg-type]
 

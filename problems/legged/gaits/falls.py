@@ -8,7 +8,7 @@ import numpy as np
 
 from dynamics_backends.protocol import Array
 from dynamics_backends.rigid_body.model.model import Model
-from problems.task import position_of
+from trajopt.config.task import position_of
 
 LOW = 0.4
 """A base that is lower above the lowest foot than this share of the height it stands at has fallen; walks and jumps of the bundled

@@ -29,7 +29,7 @@ from problems.legged.gaits.walking_horizon import FLAT, WalkingHorizon
 from problems.legged.robot.base_state import BaseWeights, base_state_cost
 from problems.legged.robot.joint_limits import REMOVED_BY, KeptLimits
 from problems.legged.robot.similarity import LENGTH, SPEED, TIME, TORQUE, Units, prefixed, running_weight
-from problems.task import BackendFactory, Checks, Sampling, Task, not_negative, one_of_two, positive
+from trajopt.config.task import BackendFactory, Checks, Sampling, Task, not_negative, one_of_two, positive
 
 VELOCITY = 0.4
 """[m/s], where neither a velocity nor a distance is given; of a robot as large as HyQ."""

@@ -19,7 +19,7 @@ import numpy as np
 from dynamics_backends.names import unknown_name
 from dynamics_backends.protocol import Array
 from dynamics_backends.rigid_body.model.model import Model
-from problems.task import Checked, Checks
+from trajopt.config.task import Checked, Checks
 
 STEP_LENGTH = 0.15
 """[m], where neither the length of steps nor a distance is given."""

@@ -20,8 +20,8 @@ import numpy as np
 from dynamics_backends.protocol import IMPLICIT_STEP, Array, Batch, HasOutputs, NeedsScheme, unwrapped
 from dynamics_backends.rigid_body.spatial.spatial import Vec
 from dynamics_backends.systems.contact.stepped_contact import SteppedContact
-from problems.task import position_of
 from trajopt import OCP
+from trajopt.config.task import position_of
 
 GROUND = 0.03
 """Height [m] below which a foot is taken to be on the ground where forces are not known."""

@@ -28,7 +28,7 @@ from problems.legged.robot.similarity import (
     running_weight,
     terminal_weight,
 )
-from problems.task import (
+from trajopt.config.task import (
     MOST_KNOTS,
     Checked,
     Checks,

@@ -20,7 +20,7 @@ import numpy as np
 import trajopt as to
 from dynamics_backends.protocol import Array
 from dynamics_backends.rigid_body.model.model import Model
-from dynamics_backends.systems.contact.registry import STEP_LAWS
+from dynamics_backends.systems.contact.registry import CONTACT_LAWS, is_step_law, step_laws
 from dynamics_backends.systems.contact.relaxed_cone import RelaxedCone
 from dynamics_backends.systems.contact.soft_contact import SoftContact
 from dynamics_backends.systems.contact.stepped_contact import SteppedContact
@@ -43,7 +43,7 @@ from problems.legged.robot.similarity import (
     terminal_weight,
 )
 from problems.legged.robot.walker import Standing, joint_gains, posture
-from problems.task import (
+from trajopt.config.task import (
     BackendFactory,
     Checked,
     Checks,
@@ -152,10 +152,12 @@ class Settings(SoftGround, Sampling):
     easier: tuple[float, ...] = ()
 
     def checks(self) -> Checks:
-        relaxed = not self.easier or (self.contact_law in STEP_LAWS and min(self.easier) > 0)
+        relaxed = not self.easier or (
+            self.contact_law in CONTACT_LAWS and is_step_law(self.contact_law) and min(self.easier) > 0
+        )
         return super().checks() | {
             "distance": one_of_two(self, "distance", "velocity", "goal"),
-            "easier": (relaxed, f"positive numbers [J], with contact_law one of {', '.join(STEP_LAWS)}"),
+            "easier": (relaxed, f"positive numbers [J], with contact_law one of {', '.join(step_laws())}"),
             "height": (self.height is None or self.height > 0, "a positive number of meters"),
             "control_weight": not_negative(self.control_weight),
             "guess_gains": not_negative(self.guess_gains),

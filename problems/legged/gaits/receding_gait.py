@@ -27,7 +27,7 @@ from problems.legged.robot.base_state import BaseWeights, base_state_cost
 from problems.legged.robot.joint_limits import REMOVED_BY, KeptLimits
 from problems.legged.robot.similarity import DAMPING, LENGTH, TIME, TORQUE, Units, prefixed, running_weight
 from problems.legged.robot.walker import Standing, joint_gains
-from problems.task import (
+from trajopt.config.task import (
     MOST_KNOTS,
     BackendFactory,
     Checked,

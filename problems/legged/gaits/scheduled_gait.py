@@ -43,7 +43,7 @@ from problems.legged.gaits.gait_settings import Settings as Settings
 from problems.legged.robot.base_state import BaseWeights, Triple, base_state_cost
 from problems.legged.robot.joint_limits import REMOVED_BY, KeptLimits
 from problems.legged.robot.walker import Standing
-from problems.task import BackendFactory, Task, position_of
+from trajopt.config.task import BackendFactory, Task, position_of
 from trajopt.problem.impact_stage import ImpactStage
 
 

@@ -22,7 +22,7 @@ from dynamics_backends.protocol import Array
 from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.scalar import Rows, Scalar
 from problems.legged.robot.similarity import LENGTH, NONE, RATE, SPEED, Unit
-from problems.task import Checked, Checks, not_negative
+from trajopt.config.task import Checked, Checks, not_negative
 
 Triple = tuple[float, float, float]
 

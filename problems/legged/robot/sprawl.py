@@ -12,7 +12,7 @@ import numpy as np
 from dynamics_backends.protocol import Array
 from dynamics_backends.rigid_body.model.model import Model
 from problems.legged.robot.legs import Leg
-from problems.task import position_of
+from trajopt.config.task import position_of
 
 EASE = 1e-4
 """sqrt e."""

@@ -23,7 +23,7 @@ from dynamics_backends.rigid_body.model.model_builder import lock_joints
 from problems.legged.robot.legs import Leg, heading, leg_of, lowest_ends, trunk, turned
 from problems.legged.robot.soles import Sole, with_soles
 from problems.legged.robot.sprawl import at_height
-from problems.task import position_of
+from trajopt.config.task import position_of
 
 CROUCH, UPRIGHT = 0.75, 0.9
 """Height of the hips over the feet of a robot that stands on four or more legs, and on flat feet, in leg lengths."""

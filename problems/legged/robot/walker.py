@@ -13,7 +13,8 @@ from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.rigid_body.robots import named_posture
 from problems.legged.robot.similarity import Change, Scale, Units, scaled_values, value_at, with_values
 from problems.legged.robot.stance import Stance
-from problems.task import Checked, Checks, load_floating_base
+from problems.robots.loading import load_floating_base
+from trajopt.config.task import Checked, Checks
 
 
 class Standing(NamedTuple):
@@ -98,6 +99,11 @@ class LeggedRobot(Checked):
     def completed(self) -> Self:
         """These settings with the defaults of tables without a schema written out."""
         return self
+
+    @classmethod
+    def robot_settings(cls) -> type[LeggedRobot]:
+        """The class of the ``reference`` of :meth:`carried_over`."""
+        return LeggedRobot
 
     def carried_over(self, reference: LeggedRobot, given: Collection[str] = ()) -> tuple[Self, tuple[str, ...]]:
         """The settings for ``robot`` whose numbers were chosen for another robot, and a sentence for each change.

@@ -8,7 +8,7 @@ import pytest
 from experiments.benchmarks.robots import arm_goals
 from experiments.benchmarks.robots.benchmark_arms import Job, Row, failures, least_costs, read_rows, rows_of, table
 from experiments.benchmarks.tables import write_csv
-from problems.task import position_of
+from trajopt.config.task import position_of
 
 GRIPPER = """<robot name="pinch"><link name="base"/>
 <link name="arm"><inertial><mass value="1"/><origin xyz="0.2 0 0"/><inertia ixx="0.1" iyy="0.1" izz="0.1"/></inertial></link>

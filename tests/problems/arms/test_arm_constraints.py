@@ -13,18 +13,18 @@ import pytest
 import trajopt as to
 from dynamics_backends.compiled.runtime import cache
 from dynamics_backends.registry import make_backend
-from experiments.config.build import build_task, make_ready, solve_task
-from experiments.config.config import ConfigError, load_config, read_config
 from problems.arms.arm import Arm
 from problems.arms.arm_go_to import Obstacle
 from problems.arms.arm_guess import Sphere
-from problems.registry import load_problem
 from problems.robots import ERD_PACKAGE, erd_names
-from problems.task import SettingsError, position_of
+from trajopt.config.build import build_task, make_ready, solve_task
+from trajopt.config.config import ConfigError, load_config, read_config
+from trajopt.config.registry import PROBLEMS
+from trajopt.config.task import SettingsError, position_of
 from trajopt.problem.constraints import chosen_coordinates
 
 CONFIGS = Path(__file__).parents[3] / "problems" / "configs"
-GO_TO = load_problem("arm_go_to")
+GO_TO = PROBLEMS["arm_go_to"]
 NUMPY = partial(make_backend, engine="numpy")
 SPHERE = {"center": (0.3, 0.4, 0.6), "radius": 0.1}
 FREE = {"torque_limits": False, "position_limits": False, "velocity_limits": False}

@@ -12,15 +12,15 @@ from dynamics_backends.registry import make_backend
 from dynamics_backends.rigid_body.batched import frame_placement, inverse_dynamics
 from dynamics_backends.systems.bodies.along_path import AlongPath, DoubleIntegrator
 from dynamics_backends.systems.bodies.free_body import FreeBody
-from problems.registry import load_problem
 from problems.robots import load_robot
-from problems.task import SettingsError
 from trajopt import SQPOptions, StatusCode, solve
+from trajopt.config.registry import PROBLEMS
+from trajopt.config.task import SettingsError
 from trajopt.solvers.direct.direct_sqp import staged_program
 from trajopt.solvers.direct.real_time_iteration import RealTimeIteration
 from trajopt.solvers.qp.qp import QPStatus
 
-CONTOUR = load_problem("contour_following")
+CONTOUR = PROBLEMS["contour_following"]
 NUMPY = partial(make_backend, engine="numpy")
 FORMS = ("torque", "acceleration")
 TUBE = "tube of EndEffector_Link"

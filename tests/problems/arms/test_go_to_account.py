@@ -9,7 +9,7 @@ from dynamics_backends.registry import make_backend
 from dynamics_backends.rigid_body.spatial.rotations import rpy_matrix
 from problems.arms.arm_go_to import Settings, build
 from problems.arms.obstacle import Obstacle
-from problems.task import SettingsError
+from trajopt.config.task import SettingsError
 
 URDF = """<robot name="pole"><link name="base"/>
 <joint name="hinge" type="revolute"><parent link="base"/><child link="pole"/><axis xyz="0 1 0"/>

@@ -11,12 +11,12 @@ from contact_cases import FEET, STANCE
 
 from dynamics_backends.registry import make_backend
 from experiments.cli.main import main
-from experiments.config.build import build_task
-from experiments.config.config import ConfigError, load_config
 from problems.legged.gaits import quadruped_gait, receding_gait, scheduled_gait
 from problems.legged.gaits.commands import distance_sentence, speed_sentence, travel_sentences
 from problems.legged.gaits.gait import Gait
-from problems.task import SettingsError
+from trajopt.config.build import build_task
+from trajopt.config.config import ConfigError, load_config
+from trajopt.config.task import SettingsError
 
 CONFIGS = Path(__file__).parents[3] / "problems" / "configs"
 TIMES = {"swing": 0.2, "support": 0.05}

@@ -7,15 +7,15 @@ import pytest
 
 import problems
 from experiments.cli.telling import print_report
-from experiments.config.build import build_task, solve_task
-from experiments.config.config import load_config
 from experiments.replan.run import setup
 from experiments.sweep.run import FromConfig
 from problems.legged.gaits.free_gait import resting_controls
 from problems.legged.gaits.gait_analysis import LOADED, contact_forces, contacts, foot_positions
 from problems.legged.gaits.quadruped_gait import Settings
-from problems.task import SettingsError
 from trajopt import Guess, StatusCode, solve
+from trajopt.config.build import build_task, solve_task
+from trajopt.config.config import load_config
+from trajopt.config.task import SettingsError
 from trajopt.sweeps.rows import solved
 
 CONFIG = Path(problems.__file__).parent / "configs" / "hyq_trot_stepped.toml"

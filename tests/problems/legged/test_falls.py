@@ -6,10 +6,10 @@ from click.testing import CliRunner
 from scipy.spatial.transform import Rotation
 
 from experiments.cli.main import main
-from experiments.config.build import build_task
-from experiments.config.config import load_config
 from problems.legged.gaits.falls import FAR, LOW, NEAR, TILTED, ends_away, falls, heights, tilts
-from problems.task import position_of
+from trajopt.config.build import build_task
+from trajopt.config.config import load_config
+from trajopt.config.task import position_of
 
 TIMES = 0.1 * np.arange(6)
 

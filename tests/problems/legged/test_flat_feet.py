@@ -17,9 +17,10 @@ from problems.legged.contact.contact_limits import beside_sole
 from problems.legged.contact.wrench_cone import wrench_constraint, wrench_cost
 from problems.legged.robot.soles import Sole
 from problems.legged.robot.stance import UPRIGHT, Stance
-from problems.registry import load_problem
 from problems.robots import load_robot
-from problems.task import load_floating_base, position_of
+from problems.robots.loading import load_floating_base
+from trajopt.config.registry import PROBLEMS
+from trajopt.config.task import position_of
 from trajopt.stage.evaluation import StageEvaluator
 
 NUMPY = partial(make_backend, engine="numpy")
@@ -138,7 +139,7 @@ def test_mistakes():
         wrench_cost(held(), [replace_frame("rh_foot")], MU, 1.0)
     with pytest.raises(ValueError, match="expected a positive number"):
         wrench_constraint(held(), [SOLE], 0.0)
-    gait = load_problem("scheduled_gait")
+    gait = PROBLEMS["scheduled_gait"]
     with pytest.raises(ValueError, match="needs four feet"):
         gait.build(gait.Settings(robot="hyq", feet=("lf_foot", "rh_foot"), gait="trot"), NUMPY)
 
@@ -149,7 +150,7 @@ def replace_frame(frame: str) -> Sole:
 
 def test_a_walk_on_two_legs_is_the_same_for_a_smaller_copy(tmp_path):
     """Half as large, the cost of the guess is the same number: the problem is the same in other units."""
-    gait = load_problem("scheduled_gait")
+    gait = PROBLEMS["scheduled_gait"]
     large, small = biped_file(tmp_path), biped_file(tmp_path, size=0.5)
     own = gait.Settings(
         robot=large, gait="walk", other_joints="rigid", step_length=0.1, swing=0.04, support=0.04, dt=0.02

@@ -9,10 +9,10 @@ import pytest
 from contact_cases import FEET, hyq
 
 from dynamics_backends.systems.bodies.free_body import FreeBody
-from experiments.config.build import build_task
-from experiments.config.config import ConfigError, load_config
 from problems.legged.contact.feet_terms import slip_cost
 from problems.legged.gaits.free_gait import resting_controls
+from trajopt.config.build import build_task
+from trajopt.config.config import ConfigError, load_config
 
 CONFIG = Path(__file__).parents[3] / "problems/configs/hyq_free_walk.toml"
 

@@ -14,11 +14,11 @@ from dynamics_backends.names import UnknownName
 from dynamics_backends.registry import make_backend
 from dynamics_backends.systems.constraints.constraint_kinds import PointContact
 from dynamics_backends.systems.constraints.holonomic import Holonomic
-from experiments.config.config import load_config
 from problems.legged.contact.friction_cone import friction_constraint
-from problems.registry import load_problem
-from problems.task import SettingsError
 from trajopt import solve
+from trajopt.config.config import load_config
+from trajopt.config.registry import PROBLEMS
+from trajopt.config.task import SettingsError
 
 CONFIGS = Path(__file__).parents[3] / "problems" / "configs"
 NUMPY = partial(make_backend, engine="numpy")
@@ -64,7 +64,7 @@ def test_mistakes():
         friction_constraint(standing(), FEET, MU, facets=2)
     with pytest.raises(UnknownName, match="no point contact"):
         friction_constraint(standing(), ["lf_hand"], MU)
-    gait = load_problem("scheduled_gait")
+    gait = PROBLEMS["scheduled_gait"]
     with pytest.raises(SettingsError, match="cone"):
         gait.Settings(contact="soft", cone="constraint")
 
@@ -73,7 +73,7 @@ def test_mistakes():
 def test_a_step_that_keeps_the_cone_at_every_knot():
     overrides = ["problem.cone='constraint'", "problem.swing=0.03", "problem.friction=0.3"]
     config = load_config(CONFIGS / "hyq_trot_rigid.toml", overrides)
-    task = load_problem("scheduled_gait").build(config.problem, NUMPY)
+    task = PROBLEMS["scheduled_gait"].build(config.problem, NUMPY)
     assert {c.name.split(" of ")[0] for c in task.ocp.constraints()} == {"friction cone"}
     solution = solve(
         replace(task.ocp, replay_tolerance=np.inf),

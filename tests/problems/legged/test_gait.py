@@ -19,7 +19,7 @@ from problems.legged.gaits.gait import Gait, GaitPhase
 from problems.legged.gaits.gait_analysis import analyze, contact_forces, contacts
 from problems.legged.gaits.gait_settings import FootWeights
 from problems.legged.gaits.scheduled_gait import Settings, build, holding_torques
-from problems.task import SettingsError, position_of
+from trajopt.config.task import SettingsError, position_of
 
 NUMPY = partial(make_backend, engine="numpy")
 LF, RF, LH, RH = FEET

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from experiments.config.build import build_task
-from experiments.config.config import load_config
 from problems.legged.gaits.quadruped_gait import Marching, Settings
-from problems.task import SettingsError
+from trajopt.config.build import build_task
+from trajopt.config.config import load_config
+from trajopt.config.task import SettingsError
 
 JOINTS = tuple(np.tile([-0.2, 0.723, -1.458], 2)) + tuple(np.tile([-0.2, -0.723, 1.458], 2))
 DRAWN = tuple(np.tile([-0.2, 1.023, -2.058], 2)) + tuple(np.tile([-0.2, -1.023, 2.058], 2))

@@ -11,7 +11,7 @@ from contact_cases import STANCE
 import trajopt as to
 from dynamics_backends.registry import make_backend
 from dynamics_backends.rigid_body.robots import robot_path
-from problems.registry import load_problem
+from trajopt.config.registry import PROBLEMS
 
 NUMPY = partial(make_backend, engine="numpy")
 SHORT = {"joints": tuple(STANCE), "swing": 0.04, "support": 0.01, "step_length": 0.02, "step_height": 0.01}
@@ -20,7 +20,7 @@ GAITS = {"scheduled_gait": SHORT, "quadruped_gait": {"horizon": 5}, "receding_ga
 
 
 def built(name, **settings):
-    problem = load_problem(name)
+    problem = PROBLEMS[name]
     return problem.build(problem.Settings(**GAITS[name] | settings), NUMPY)
 
 

@@ -14,7 +14,7 @@ from dynamics_backends.registry import make_backend
 from problems.legged.gaits.gait import Gait, GaitPhase
 from problems.legged.gaits.gait_analysis import contact_forces
 from problems.legged.gaits.scheduled_gait import Settings, build
-from problems.task import SettingsError
+from trajopt.config.task import SettingsError
 
 NUMPY = partial(make_backend, engine="numpy")
 LF, RF, LH, RH = FEET

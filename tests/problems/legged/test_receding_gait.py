@@ -9,12 +9,12 @@ import pytest
 from dynamics_backends.registry import make_backend
 from dynamics_backends.rigid_body.batched import frame_placement
 from dynamics_backends.systems.contact.soft_contact import SoftContact
-from experiments.config.config import load_config
 from experiments.replan.run import setup, simulate
 from problems.legged.gaits.receding_gait import Settings, build
 from problems.replanning.plants import plants_of
-from problems.replanning.scenario import horizon_of
-from problems.task import SettingsError
+from trajopt.config.config import load_config
+from trajopt.config.scenario import horizon_of
+from trajopt.config.task import SettingsError
 
 CONFIG = Path(__file__).parents[3] / "problems" / "configs" / "hyq_trot_mpc.toml"
 JOINTS = (-0.2, 0.723, -1.458, -0.2, 0.723, -1.458, -0.2, -0.723, 1.458, -0.2, -0.723, 1.458)

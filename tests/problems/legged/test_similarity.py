@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from contact_cases import LENGTHS, MASSES
 
-from experiments.config.build import build_task, solve_task
-from experiments.config.config import load_config
-from experiments.config.toml_text import to_toml
 from experiments.sweep.run import FromConfig
 from problems.legged.robot.similarity import LENGTH, TORQUE, Scale, running_weight, terminal_weight
 from problems.robots import ERD_PACKAGE, erd_names
+from trajopt.config.build import build_task, solve_task
+from trajopt.config.config import load_config
+from trajopt.config.toml_text import to_toml
 from trajopt.stage.evaluation import StageEvaluator
 
 CONFIGS = Path(__file__).parents[3] / "problems" / "configs"

@@ -12,9 +12,9 @@ import trajopt as to
 from dynamics_backends.protocol import unwrapped
 from dynamics_backends.rigid_body.spatial.spatial import Vec
 from dynamics_backends.systems.contact.hunt_crossley import HuntCrossley
-from experiments.config.build import build_task
-from experiments.config.config import ConfigError, load_config
 from problems.legged.contact.soft_ground import SoftGround
+from trajopt.config.build import build_task
+from trajopt.config.config import ConfigError, load_config
 
 CONFIGS = Path(__file__).parents[3] / "problems/configs"
 LAW = ["problem.contact_law=hunt_crossley", "problem.contact_parameters.stiffness=3e5"]

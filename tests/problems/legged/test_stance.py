@@ -10,7 +10,7 @@ from problems.legged.robot.legs import lowest_ends
 from problems.legged.robot.stance import CROUCH, Stance, bolted
 from problems.legged.robot.walker import LeggedRobot
 from problems.robots import ERD_PACKAGE, erd_names, load_robot
-from problems.task import position_of
+from trajopt.config.task import position_of
 
 needs_erd = pytest.mark.skipif(not erd_names(), reason=f"{ERD_PACKAGE} is not installed")
 FEET = {

@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from experiments.config.build import build_task
-from experiments.config.config import load_config
 from problems.legged.contact.ground_estimate import plane_through
 from problems.legged.robot.walker import LeggedRobot
+from trajopt.config.build import build_task
+from trajopt.config.config import load_config
 from trajopt.replanning.plan import Following
 
 CONFIG = Path(__file__).parents[3] / "problems/configs/hyq_free_walk.toml"

@@ -329,8 +329,8 @@ def test_the_node_tells_the_base_of_a_legged_robot(node):
 
 
 def test_the_command_streams_a_saved_solution(node, tmp_path):
-    from experiments.config.build import build_task
-    from experiments.config.config import load_config
+    from trajopt.config.build import build_task
+    from trajopt.config.config import load_config
 
     config = load_config("problems/configs/double_pendulum_swing_up.toml")
     task = build_task(config.with_engine("numpy"))

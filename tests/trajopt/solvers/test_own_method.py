@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import trajopt as to
-from experiments.config.config import read_config
-from trajopt.solvers import own_method, registry
+from trajopt.config.config import read_config
+from trajopt.solvers import registry
 from trajopt.solvers.methods import GAUSS_NEWTON, Accept, End, FirstGains, Start, Step
 
 EXAMPLE = Path(__file__).resolve().parents[3] / "docs" / "examples" / "own_method.py"
@@ -18,10 +18,10 @@ EXAMPLE = Path(__file__).resolve().parents[3] / "docs" / "examples" / "own_metho
 
 @pytest.fixture(autouse=True)
 def _nothing_stays_registered():
-    before = dict(registry.SOLVERS)
+    before = registry.SOLVERS.loaded()
     yield
-    for name in set(registry.SOLVERS) - set(before):
-        del registry.SOLVERS[name], own_method.METHODS[name]
+    for name in set(registry.SOLVERS.loaded()) - set(before):
+        del registry.SOLVERS[name]
 
 
 def full_steps(size, options):

@@ -9,9 +9,9 @@ import pytest
 
 import trajopt as to
 from dynamics_backends.registry import make_backend
-from problems.registry import load_problem
+from trajopt.config.registry import PROBLEMS
 
-GO_TO = load_problem("arm_go_to")
+GO_TO = PROBLEMS["arm_go_to"]
 NUMPY = partial(make_backend, engine="numpy")
 OFF = {"torque_limits": False, "position_limits": False, "velocity_limits": False}
 KINDS = {"position": ("position_limits", 1), "velocity": ("velocity_limits", 9), "torque": ("torque_limits", 2)}

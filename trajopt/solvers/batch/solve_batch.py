@@ -21,7 +21,7 @@ from trajopt.solvers.batch.problems.refused import refused, require_structure
 from trajopt.solvers.batch.solution import BatchSolution, unchecked_statuses
 from trajopt.solvers.batch.sound import solved_but
 from trajopt.solvers.options import AutoOptions, IPMOptions, MethodOptions, SLQOptions
-from trajopt.solvers.registry import attempt_options, chosen_options
+from trajopt.solvers.registry import SOLVERS, attempt_options, chosen_options
 from trajopt.solvers.window.newton import filtered
 from trajopt.stage.engine import is_compiled
 from trajopt.stage.evaluation import StageEvaluator
@@ -150,11 +150,11 @@ def _by_method(
     from trajopt.solvers.batch.newton import fits_newton, in_newton
     from trajopt.solvers.batch.processes import in_processes
     from trajopt.solvers.methods.own import OwnMethod
-    from trajopt.solvers.own_method import METHODS, require_open
+    from trajopt.solvers.own_method import require_open
 
     require_open(batch[0], solver)
     if is_compiled(batch.ocp) and fits_newton(batch[0], options):
-        return in_newton(batch, guess, options, method=partial(OwnMethod, METHODS[solver]), **rest)
+        return in_newton(batch, guess, options, method=partial(OwnMethod, SOLVERS[solver][0].method), **rest)
     return in_processes(batch, guess, options, solver, **{**rest, "threads": 1})
 
 

@@ -15,14 +15,14 @@ from dynamics_backends.names import UnknownName
 from dynamics_backends.registry import make_backend
 from dynamics_backends.rigid_body.batched import inverse_dynamics
 from dynamics_backends.rigid_body.urdf.loader import load_urdf
-from experiments.config.build import build_task, patient, refined, sharper, solve_task
-from experiments.config.config import read_config
 from problems.arms.scenes.arm_in_scene import Settings, build, robot_of
 from problems.arms.scenes.in_scene import Limits, motion_at, plan_timed
 from problems.arms.scenes.scene_refinement import multipliers_kept
 from problems.arms.scenes.scene_robot import MOST, Carried, LinkCapsule
 from problems.arms.scenes.scene_settings import SceneBody, load_scene, quaternion_matrix
-from problems.task import Refined, SettingsError
+from trajopt.config.build import build_task, patient, refined, sharper, solve_task
+from trajopt.config.config import read_config
+from trajopt.config.task import Refined, SettingsError
 from trajopt.guesses.time_optimal import Timing
 
 needs_coal = pytest.mark.skipif(find_spec("coal") is None, reason="the package coal is not installed")

@@ -7,9 +7,9 @@ import pytest
 from two_link_arm import two_link_arm
 
 import trajopt as to
-from experiments.config.build import build_task
-from experiments.config.config import ConfigError, read_config
 from experiments.replan.run import setup, simulate
+from trajopt.config.build import build_task
+from trajopt.config.config import ConfigError, read_config
 
 ARM = two_link_arm(effort=40, velocity=4)
 PERSON = {"name": "person", "type": "capsule", "radius": 0.2, "length": 1.4, "position": [1.0, 0.87, 0.0]}

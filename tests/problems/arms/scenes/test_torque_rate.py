@@ -10,10 +10,10 @@ import pytest
 from dynamics_backends.registry import make_backend
 from dynamics_backends.rigid_body.batched import inverse_dynamics
 from dynamics_backends.rigid_body.urdf.loader import load_urdf
-from experiments.config.build import build_task, solve_task
-from experiments.config.config import ConfigError, read_config
 from problems.arms.scenes.in_scene import motion_at
 from problems.arms.scenes.torque_rate import RememberedAccelerations, TorqueRate
+from trajopt.config.build import build_task, solve_task
+from trajopt.config.config import ConfigError, read_config
 
 needs_coal = pytest.mark.skipif(find_spec("coal") is None, reason="the package coal is not installed")
 LINK = """<link name="{name}"><inertial><origin xyz="0 0 -0.25"/><mass value="2"/>

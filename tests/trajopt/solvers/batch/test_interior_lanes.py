@@ -10,9 +10,9 @@ from tumble_cases import tumble
 
 import trajopt as to
 from dynamics_backends.compiled.interface.libraries import find_toolchain
-from experiments.config.build import build_task
-from experiments.config.config import load_config
 from trajopt import Batch, Guess, StatusCode
+from trajopt.config.build import build_task
+from trajopt.config.config import load_config
 from trajopt.solvers.batch import interior, threads
 from trajopt.solvers.ipm import prepared
 from trajopt.solvers.options import IPMOptions

@@ -233,8 +233,8 @@ def test_an_indefinite_quu_is_named():
 
 def test_second_starts_where_linear_gaps_blow_up():
     """A double pendulum that hangs at rest, and one whose guess is easy: each as alone."""
-    from experiments.config.build import build_task
-    from experiments.config.config import load_config
+    from trajopt.config.build import build_task
+    from trajopt.config.config import load_config
 
     ocp = build_task(load_config("problems/configs/double_pendulum_swing_up.toml")).ocp
     hanging = Guess(np.zeros((ocp.horizon + 1, 4)), np.zeros((ocp.horizon, 2)))
@@ -296,8 +296,8 @@ def test_solvers_without_lanes_give_the_same(solver):
 
 def test_in_processes(monkeypatch):
     """Problems that can be sent are solved in processes where that is worth it."""
-    from experiments.config.build import build_task
-    from experiments.config.config import load_config
+    from trajopt.config.build import build_task
+    from trajopt.config.config import load_config
 
     monkeypatch.setattr(processes, "WORTH", 0.0)
     ocp = build_task(load_config("problems/configs/double_pendulum_swing_up.toml")).ocp
@@ -379,8 +379,8 @@ def test_a_process_that_dies_takes_one_problem_along(monkeypatch, with_loky):
         pytest.importorskip("loky")
     else:
         monkeypatch.setattr(processes, "loky", None)
-    from experiments.config.build import build_task
-    from experiments.config.config import load_config
+    from trajopt.config.build import build_task
+    from trajopt.config.config import load_config
 
     monkeypatch.setattr(processes, "WORTH", 0.0)
     monkeypatch.setattr(processes, "Work", Deadly)
@@ -400,8 +400,8 @@ def test_a_script_without_a_guard_runs_once(tmp_path, with_loky):
     script.write_text(f"""
 import numpy as np
 import trajopt as to
-from experiments.config.build import build_task
-from experiments.config.config import load_config
+from trajopt.config.build import build_task
+from trajopt.config.config import load_config
 from trajopt.solvers.batch import processes
 processes.WORTH = 0.0
 processes.loky = processes.loky if {with_loky} else None

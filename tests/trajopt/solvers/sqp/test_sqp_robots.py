@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from slq_solve import solve
 
-from experiments.config.build import build_task
-from experiments.config.config import load_config
 from problems.robots import ERD_PACKAGE, erd_names
-from problems.task import position_of
+from trajopt.config.build import build_task
+from trajopt.config.config import load_config
+from trajopt.config.task import position_of
 
 CONFIGS = Path(__file__).parents[4] / "problems" / "configs"
 needs_erd = pytest.mark.skipif(not erd_names(), reason=f"{ERD_PACKAGE} is not installed")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin, get
 
 from dynamics_backends.names import nearest_names
 from dynamics_backends.user_input import quoted
-from problems.task import SettingsError
+from trajopt.config.task import SettingsError
 
 if TYPE_CHECKING:
     from pydantic import BaseModel

@@ -2,12 +2,12 @@
 
     backend = "analytic"        # or a table: [backend] name, engine, step, mode
     engine = "auto"
-    [problem]                   # name, and the settings of problems/<name>.py; time = "free", see problems/free_time.py; its
+    [problem]                   # name, and the settings of problems/<name>.py; time = "free", see trajopt/config/free_time.py; its
                                 # numbers are for the robot that it names
     [solver]                    # name, and the fields of its options
     [output]                    # directory, plots, verbosity
     [check]                     # replay_tolerance
-    [replan]                    # how `trajopt replan` runs, see problems/replanning/scenario.py
+    [replan]                    # how `trajopt replan` runs, see trajopt/config/scenario.py
     [sweep]                     # what `trajopt sweep` varies
 
 The known keys are the fields of dataclasses; their types are checked by pydantic models made from these.
@@ -25,17 +25,15 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from dynamics_backends.methods.finite_difference import LARGEST_STEP
 from dynamics_backends.names import UnknownName, nearest_names
-from dynamics_backends.registry import ENGINES, METHODS
-from dynamics_backends.rigid_body.robots import ROBOT_WARNINGS
+from dynamics_backends.registry import ENGINES, LARGEST_STEP, METHODS
+from dynamics_backends.rigid_body.robots import ROBOT_WARNINGS, is_path
 from dynamics_backends.user_input import InputError, parse_toml, quoted, read_bounded, shortened
-from experiments.config.bundled import config_file
-from problems.free_time import TIME_KEYS, TimeSettings
-from problems.registry import PROBLEMS, load_problem
-from problems.robots import is_path
-from problems.schema import read_table
-from problems.task import Checked, Checks, SettingsError
+from trajopt.config.bundled import config_file
+from trajopt.config.free_time import TIME_KEYS, TimeSettings
+from trajopt.config.registry import PROBLEMS
+from trajopt.config.schema import read_table
+from trajopt.config.task import Checked, Checks, SettingsError
 from trajopt.sweeps.variation import LISTS, Variation
 
 MOST_ISSUES = 30
@@ -69,13 +67,15 @@ class ConfigError(InputError):
 
 @dataclass(frozen=True, kw_only=True)
 class Backend(Checked):
-    """Derivatives. name: derivative method. engine: "compiled", "numpy", or "auto", the first that works. step: step of
-    finite differences. mode: AD mode of casadi_ad. Defaults of step and mode: those of the method."""
+    """Derivatives. name: derivative method, or a registered backend. engine: "compiled", "numpy", or "auto", the first that works.
+    step: step of finite differences. mode: AD mode of casadi_ad. Defaults of step and mode: those of the method. options: arguments
+    of a registered backend."""
 
     name: str = "analytic"
     engine: str = DEFAULT_ENGINE
     step: float | None = None
     mode: Literal["auto", "forward", "reverse"] | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
 
     def checks(self) -> Checks:
         steps, modes = self.name.endswith("_difference"), self.name == "casadi_ad"
@@ -84,6 +84,10 @@ class Backend(Checked):
             "engine": (self.engine in ENGINES, _one_of(self.engine, ENGINES)),
             "step": (self.step is None or (steps and 0 < self.step <= LARGEST_STEP), _STEP),
             "mode": (self.mode is None or modes, "no mode: only casadi_ad has one"),
+            "options": (
+                not self.options or not METHODS.is_builtin(self.name),
+                "no options: only a registered backend has some",
+            ),
         }
 
 
@@ -217,14 +221,15 @@ class Config:
             raise ConfigError(self.source, [f"backend: expected {_one_of(name, METHODS)}, got {name!r}"])
         step = self.backend.step if name.endswith("_difference") else None
         mode = self.backend.mode if name == "casadi_ad" else None
-        return replace(self, backend=replace(self.backend, name=name, step=step, mode=mode))
+        options = self.backend.options if name == self.backend.name else {}
+        return replace(self, backend=replace(self.backend, name=name, step=step, mode=mode, options=options))
 
     def with_engine(self, name: str) -> Config:
         """These settings on another engine."""
         return replace(self, backend=replace(self.backend, engine=name))
 
     def resolved(self, settings: Mapping[str, Any]) -> Config:
-        """These settings with what those of the problem that were left out came to (:attr:`problems.task.Task.resolved`)."""
+        """These settings with what those of the problem that were left out came to (:attr:`trajopt.config.task.Task.resolved`)."""
         return replace(self, problem=replace(self.problem, **settings))
 
     def _time(self) -> dict[str, Any]:
@@ -247,33 +252,60 @@ class Config:
 
 
 def load_config(
-    path: str | Path, overrides: Iterable[str] = (), told: Callable[[str], None] = lambda sentence: None
+    path: str | Path,
+    changes: Iterable[str] | Mapping[str, Any] = (),
+    told: Callable[[str], None] = lambda sentence: None,
 ) -> Config:
-    """Read a file, or the bundled one of a bare name; overrides are texts such as "problem.dt=0.02".
+    """Read a file, or the bundled one of a bare name; the name of a problem alone stands for its defaults.
 
-    Where one of them names another solver than the file does, that takes over the file's options that it has. Where one of them
-    names another robot, numbers of the file are carried over to it, and those of overrides are taken as they are; see
-    :func:`read_config`. told: called with a sentence about each setting of the file that is left out.
+    changes: values of other keys, as texts such as "problem.dt=0.02" (TOML) or as values by dotted key; None removes a key. Where
+    they name another solver than the file does, that takes over the file's options that it has. Where they name another robot,
+    numbers of the file are carried over to it, and those of the changes are taken as they are; see :func:`read_config`.
+    told: called with a sentence about each setting of the file that is left out.
 
     Raises ConfigError with all mistakes, OSError, and where the robot is another one, what loading both raises.
     """
-    path = config_file(Path(path))
+    changes = changes if isinstance(changes, Mapping) else dict(map(parsed_override, changes))
+    source, values = read_file(Path(path))
+    return changed_config(values, source, changes, told)
+
+
+def read_file(path: Path) -> tuple[str, dict[str, Any]]:
+    """The name for messages and the values of a file, or of the problem that a bare name stands for."""
     try:
-        text = read_bounded(path, LARGEST_CONFIG).decode("utf-8")
-        values = parse_toml(text)
+        path = config_file(path)
+    except FileNotFoundError:
+        if path == Path(path.name) and path.name in PROBLEMS:
+            return path.name, {"problem": {"name": path.name}}
+        raise
+    try:
+        values = parse_toml(text := read_bounded(path, LARGEST_CONFIG).decode("utf-8"))
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(str(path), [_not_toml(text, error)]) from error
     except UnicodeDecodeError as error:
         raise ConfigError(str(path), ["not UTF-8 text; give a TOML file"]) from error
     _place_files(values, lambda file: path.parent / file)
-    overrides = list(overrides)
-    _change_solver(values, overrides, told)
+    return str(path), values
+
+
+def changed_config(
+    values: dict[str, Any],
+    source: str,
+    changes: Mapping[str, Any],
+    told: Callable[[str], None] = lambda sentence: None,
+) -> Config:
+    """The configuration of plain values with changes; see :func:`load_config`. ``values`` are changed too."""
+    _change_solver(values, changes, told)
     written = deepcopy(values.get("problem"))
-    given = override_problem(values, dict(map(parsed_override, overrides)), told)
-    for override in overrides:
-        apply_override(values, override)
+    given = override_problem(values, changes, told)
+    if changes.keys() & {"engine", "backend.engine"}:  # in a file either may be
+        values.pop("engine", None)
+        if isinstance(values.get("backend"), dict):
+            values["backend"].pop("engine", None)
+    for key, value in changes.items():
+        set_value(values, key, value)
     _place_files(values, Path.absolute)  # so that what is saved finds them from any folder
-    return read_config(values, str(path), written=written, given=given)
+    return read_config(values, source, written=written, given=given)
 
 
 def override_problem(
@@ -289,7 +321,7 @@ def override_problem(
     table = values.get("problem")
     if not isinstance(table, dict) or table.get("name") not in PROBLEMS:
         return given
-    for one, other in getattr(load_problem(table["name"]).Settings, "ALTERNATIVES", ()):
+    for one, other in getattr(PROBLEMS[table["name"]].Settings, "ALTERNATIVES", ()):
         for keys, others in ((one, other), (other, one)):
             if given.intersection(keys) and not given.intersection(others):
                 for key in set(others).intersection(table):
@@ -298,20 +330,20 @@ def override_problem(
     return given
 
 
-def _change_solver(values: dict[str, Any], overrides: list[str], told: Callable[[str], None]) -> None:
-    """The options of the file's solver that the one named by overrides takes over; what is no known name is left as it is."""
+def _change_solver(values: dict[str, Any], changes: Mapping[str, Any], told: Callable[[str], None]) -> None:
+    """The options of the file's solver that the one named by changes takes over; what is no known name is left as it is."""
     from trajopt.solvers.registry import SOLVERS
 
     wanted, table = deepcopy(values), values.get("solver", {})
-    for override in overrides:
-        apply_override(wanted, override)
+    for key, value in changes.items():
+        set_value(wanted, key, value)
     table, other = ({"name": t} if isinstance(t, str) else t for t in (table, wanted.get("solver", {})))
     if not isinstance(table, dict) or not isinstance(other, dict):
         return
     old, new = (t.get("name", DEFAULT_SOLVER) for t in (table, other))
     if old == new or not all(isinstance(name, str) and name in SOLVERS for name in (old, new)):
         return
-    from experiments.config.other_solver import carried_over
+    from trajopt.config.other_solver import carried_over
 
     kept, left = carried_over({key: value for key, value in table.items() if key != "name"}, old, new)
     values["solver"] = {"name": new, **kept}
@@ -342,13 +374,11 @@ def _not_toml(text: str, error: tomllib.TOMLDecodeError) -> str:
     return f"not valid TOML in line {line}: {reason[:1].lower()}{reason[1:]}; {remedy}"
 
 
-def apply_override(values: dict[str, Any], override: str) -> None:
-    """Set "a.b=value", the value in TOML; a text that is no TOML value is taken as it stands."""
-    set_value(values, *parsed_override(override))
-
-
 def parsed_override(override: str) -> tuple[str, Any]:
-    """The dotted key and the value of "a.b=value". Raises ConfigError for another form."""
+    """The dotted key and the value of "a.b=value", in TOML; a text that is no TOML value is taken as it stands.
+
+    Raises ConfigError for another form.
+    """
     key, equals, text = override.partition("=")
     *tables, last = (part.strip() for part in key.split("."))
     if not equals or not last:
@@ -361,7 +391,7 @@ def parsed_override(override: str) -> tuple[str, Any]:
 
 
 def set_value(values: dict[str, Any], key: str, value: Any) -> None:
-    """Set the value at a dotted key. Raises ConfigError where a part of it is no table."""
+    """Set the value at a dotted key; None removes it. Raises ConfigError where a part of it is no table."""
     *tables, last = key.split(".")
     at = values
     for table in tables:
@@ -371,8 +401,11 @@ def set_value(values: dict[str, Any], key: str, value: Any) -> None:
         if not isinstance(inner, dict):
             raise ConfigError(key, [f"{table!r} is a value, not a table"])
         at = inner
-    named = at is values and last == "backend" and isinstance(at.get(last), dict)
-    at[last] = {**at[last], "name": value} if named else value
+    named = at is values and last in NAMED and isinstance(at.get(last), dict) and isinstance(value, str)
+    if value is None:
+        at.pop(last, None)
+    else:
+        at[last] = {**at[last], "name": value} if named else value
 
 
 def read_config(
@@ -407,7 +440,7 @@ def read_config(
     if issues:
         raise ConfigError(source, issues)
     if replan is not None:
-        from problems.replanning.scenario import rounding
+        from trajopt.config.scenario import rounding
 
         notes = (*notes, *rounding(replan))
     return Config(
@@ -421,10 +454,9 @@ def _carried_over(
     """The settings of a problem for the robot that they name, and sentences about what was carried over to it."""
     if not hasattr(problem, "carried_over"):
         return problem, ()
-    from problems.legged.robot.walker import LeggedRobot
-
-    robot = {f.name: written[f.name] for f in fields(LeggedRobot) if f.name in written}
-    reference = read_table(LeggedRobot, robot, "problem", issues)
+    kind = problem.robot_settings()
+    robot = {f.name: written[f.name] for f in fields(kind) if f.name in written}
+    reference = read_table(kind, robot, "problem", issues)
     if reference is None or reference.robot == problem.robot:
         return problem, ()
     with warnings.catch_warnings():  # of the robot's file; building the task repeats them
@@ -438,7 +470,7 @@ def _carried_over(
 
 
 def _replan(table: Any, issues: list[str]) -> Any:
-    from problems.replanning.scenario import Settings
+    from trajopt.config.scenario import Settings
 
     return read_table(Settings, table, "replan", issues)
 
@@ -468,7 +500,7 @@ def _problem(table: Any, issues: list[str]) -> tuple[str, Any, TimeSettings]:
         return "", None, none
     rest = {k: v for k, v in table.items() if k != "name"}
     try:
-        Settings = load_problem(table["name"]).Settings
+        Settings = PROBLEMS[table["name"]].Settings
     except UnknownName as error:
         issues.append(f"problem.name: {error}")
         return "", None, none

@@ -1,19 +1,37 @@
-"""The configuration files of the package, by their names from any folder."""
+"""Configuration files that packages bring along, found by name from any folder."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-import problems
 from dynamics_backends.names import nearest_names
+from trajopt.config.registry import CONFIG_FOLDERS
 
-FOLDER = Path(problems.__file__).parent / "configs"
 SUFFIX = ".toml"
+
+
+def bundled_files() -> dict[str, Path]:
+    """Name -> file of the bundled configurations, sorted; of two with one name that of the folder registered first."""
+    found: dict[str, Path] = {}
+    for folder in CONFIG_FOLDERS.values():
+        for file in folder.glob(f"*{SUFFIX}"):
+            found.setdefault(file.stem, file)
+    return dict(sorted(found.items()))
 
 
 def bundled_names() -> list[str]:
     """The names of the bundled files, without their suffix."""
-    return sorted(file.stem for file in FOLDER.glob(f"*{SUFFIX}"))
+    return list(bundled_files())
+
+
+def about(file: Path) -> str:
+    """The comment that heads a configuration file, in one line."""
+    words: list[str] = []
+    for line in file.read_text(encoding="utf-8").splitlines():
+        if not line.startswith("#"):
+            break
+        words += line.lstrip("# ").split()
+    return " ".join(words)
 
 
 def config_file(path: Path) -> Path:
@@ -23,14 +41,14 @@ def config_file(path: Path) -> Path:
     """
     if path.is_file():
         return path
-    bundled = FOLDER / f"{path.name.removesuffix(SUFFIX)}{SUFFIX}"
-    if path == Path(path.name) and bundled.is_file() and not path.is_dir():
+    bundled = bundled_files().get(path.name.removesuffix(SUFFIX))
+    if path == Path(path.name) and bundled is not None and not path.is_dir():
         return bundled
     raise FileNotFoundError(_no_file(path))
 
 
 def _no_file(path: Path) -> str:
-    """What is said of a missing file, with names from its folder, or of bundled files, that resemble it."""
+    """Return the message for a missing file, with similar names in its folder or of bundled files."""
     what = f"{path} is a folder, not a config file" if path.is_dir() else f"config file {path} does not exist"
     folder = path if path.is_dir() else path.parent
     if not folder.is_dir():

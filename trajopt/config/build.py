@@ -10,44 +10,29 @@ from pathlib import Path
 from typing import Any
 
 from dynamics_backends.protocol import DynamicsBackend, Map
-from dynamics_backends.registry import make_backend
+from dynamics_backends.registry import engine_in_use, make_backend
 from dynamics_backends.rigid_body.robots import ROBOT_WARNINGS
-from experiments.config.config import Backend, Config, read_config
-from problems.free_time import freed
-from problems.registry import load_problem
-from problems.task import Task
-from trajopt import (
-    OCP,
-    Guess,
-    Solution,
-    StatusCode,
-    broken_limits,
-    resampled_guess,
-    self_collision_note,
-    solve,
-    solver_options,
-)
+from trajopt.config.config import Backend, Config, read_config
+from trajopt.config.free_time import freed
+from trajopt.config.registry import PROBLEMS
+from trajopt.config.task import Task
+from trajopt.guesses.guesses import resampled_guess
 from trajopt.guesses.warm_start import WarmStart
+from trajopt.problem.guess import Guess
+from trajopt.problem.ocp import OCP
 from trajopt.results.records import PHASES, Callback
-from trajopt.results.status import Status
-from trajopt.solvers.registry import checked_afterwards
+from trajopt.results.solution import Solution
+from trajopt.results.status import Status, StatusCode
+from trajopt.solvers.registry import checked_afterwards, solve, solver_options
+from trajopt.validation.broken_limits import broken_limits, self_collision_note
 from trajopt.validation.validation import InvalidProblem, errors_of
 
 
 def backend_factory(settings: Backend) -> Callable[[Map], DynamicsBackend]:
     """What turns a system into the backend of these settings."""
     given: dict[str, Any] = {"step": settings.step, "mode": settings.mode}
-    options = {key: value for key, value in given.items() if value is not None}
+    options = {key: value for key, value in given.items() if value is not None} | dict(settings.options)
     return lambda system: make_backend(system, settings.name, engine=settings.engine, **options)
-
-
-def engine_in_use(settings: Backend) -> str:
-    """The engine's name, "auto" replaced by what it stands for on this machine."""
-    if settings.engine != "auto":
-        return settings.engine
-    from dynamics_backends.compiled.runtime.toolchain import has_compiler
-
-    return "compiled" if has_compiler() else "numpy"
 
 
 def build_task(config: Config) -> Task:
@@ -58,7 +43,7 @@ def build_task(config: Config) -> Task:
     with warnings.catch_warnings(record=True) as caught:
         for category in ROBOT_WARNINGS:
             warnings.simplefilter("always", category)
-        task = load_problem(config.problem_name).build(config.problem, backend_factory(config.backend))
+        task = PROBLEMS[config.problem_name].build(config.problem, backend_factory(config.backend))
         task = freed(task, config.time).with_checks(config.check.replay_tolerance)
     untidy = [str(w.message) for w in caught if issubclass(w.category, ROBOT_WARNINGS)]
     for w in caught:
@@ -99,7 +84,7 @@ def solve_task(
 def limits_of(config: Config, task: Task, solution: Solution) -> dict[str, Any]:
     """The limits that a solution exceeds, of contacts and self-collision too, with the keys of the problem that would keep them."""
     ocp = task.ocp if task.latest is None else task.latest()
-    settings = [f.name for f in fields(load_problem(config.problem_name).Settings)]
+    settings = [f.name for f in fields(PROBLEMS[config.problem_name].Settings)]
     broken = [
         *broken_limits(ocp, solution.xs, solution.us),
         *task.contact_limits(solution.xs, solution.us),
@@ -243,7 +228,7 @@ def make_ready(config: Config, task: Task) -> float:
 
     began = time.perf_counter()
     sweeps = None
-    if engine_in_use(config.backend) == "compiled":
+    if engine_in_use(config.backend.engine) == "compiled":
         from trajopt.lq.compiled_lq import load_ahead
 
         sweeps = load_ahead(task.ocp.manifold.ndx, task.ocp.nu)  # beside the stage
@@ -278,9 +263,9 @@ def same_robot(task: Task, solution: Solution) -> bool:
 def task_of_solution(solution: Solution) -> tuple[Task | None, tuple[str, ...]]:
     """The task of a saved solution, built again from the settings in its metadata, or None; and doubts about it."""
     if "config" not in solution.meta:
-        return None, ("the solution contains no settings",)
+        return None, (NO_SETTINGS,)
     try:
-        task = build_task(read_config(solution.meta["config"], "the settings in the solution"))
+        task = build_task(read_config(solution.meta["config"], SETTINGS_OF_SOLUTION))
     except (ValueError, KeyError, OSError, ModuleNotFoundError) as error:
         return None, (f"the problem cannot be rebuilt ({error})",)
     ocp = task.ocp
@@ -290,6 +275,10 @@ def task_of_solution(solution: Solution) -> tuple[Task | None, tuple[str, ...]]:
         return None, (
             f"its settings describe another problem, with xs {expected['xs']} and us {expected['us']}, not {found}",
         )
-    if not same_robot(task, solution):
-        return task, ("the robot model has changed since the solution was saved",)
-    return task, ()
+    return task, () if same_robot(task, solution) else (OTHER_ROBOT,)
+
+
+NO_SETTINGS = "the solution contains no settings"
+OTHER_ROBOT = "the robot model has changed since the solution was saved"
+SETTINGS_OF_SOLUTION = "the settings in the solution"
+"""Source of a configuration, for messages."""

@@ -5,7 +5,7 @@ import pytest
 from shooting_cases import pendulum_swing_up
 
 import trajopt as to
-from experiments.config.build import with_time_before
+from trajopt.config.build import with_time_before
 
 pytestmark = pytest.mark.numpy
 

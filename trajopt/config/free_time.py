@@ -11,8 +11,8 @@ from functools import partial
 from typing import Literal
 
 from dynamics_backends.protocol import Array
-from problems.task import Checked, Checks, Task, at_any_time, no_clock, not_negative
-from trajopt import FreeTime, free_time
+from trajopt.config.task import Checked, Checks, Task, at_any_time, no_clock, not_negative
+from trajopt.step.free_time import FreeTime, free_time
 
 Range = tuple[float, float]
 

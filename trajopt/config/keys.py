@@ -10,11 +10,11 @@ from dataclasses import MISSING, Field, fields
 from typing import Any, NamedTuple, get_type_hints
 
 from dynamics_backends.names import unknown_name
-from experiments.config.config import Backend, Check, Output, SweepSettings
-from experiments.config.explanations import meaning_of
-from problems.free_time import TimeSettings
-from problems.registry import PROBLEMS, load_problem
-from problems.schema import describe, table_kind
+from trajopt.config.config import Backend, Check, Output, SweepSettings
+from trajopt.config.explanations import meaning_of
+from trajopt.config.free_time import TimeSettings
+from trajopt.config.registry import PROBLEMS
+from trajopt.config.schema import describe, table_kind
 
 
 class Table(NamedTuple):
@@ -42,20 +42,21 @@ def keys(kind: Any) -> list[Key]:
 
 def _default(f: Field) -> str:
     if f.default is not MISSING:
-        return _shown(f.default)
+        return shown(f.default)
     if f.default_factory is not MISSING:
         made = f.default_factory()
-        return "see below" if hasattr(made, "__dataclass_fields__") else _shown(made)
+        return "see below" if hasattr(made, "__dataclass_fields__") else shown(made)
     return "needed"
 
 
-def _shown(value: Any) -> str:
+def shown(value: Any) -> str:
+    """A value as a configuration file has it; "see below" for a table."""
     if value is None:
         return "none"
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, (tuple, list)):
-        return f"[{', '.join(map(_shown, value))}]"
+        return f"[{', '.join(map(shown, value))}]"
     if isinstance(value, str):
         return f'"{value}"'
     return "see below" if hasattr(value, "__dataclass_fields__") else repr(value)
@@ -78,7 +79,7 @@ def within(table: Table) -> Iterator[Table]:
 
 def chapters() -> dict[str, tuple[str, list[Table]]]:
     """File -> title and tables."""
-    from problems.replanning.scenario import Settings as Replan
+    from trajopt.config.scenario import Settings as Replan
     from trajopt.solvers.registry import SOLVERS
 
     found = {
@@ -88,7 +89,7 @@ def chapters() -> dict[str, tuple[str, list[Table]]]:
         )
     }
     for name in PROBLEMS:
-        found[f"problem_{name}"] = (f"Problem {name}", list(within(Table("problem", load_problem(name).Settings))))
+        found[f"problem_{name}"] = (f"Problem {name}", list(within(Table("problem", PROBLEMS[name].Settings))))
     kinds: dict[Any, list[str]] = {}
     for name, (_, kind, _) in SOLVERS.items():
         kinds.setdefault(kind, []).append(name)
@@ -106,12 +107,12 @@ OTHERS = ("backend", "output", "check", "time", "replan", "sweep")
 
 def tables_of(name: str) -> list[Table]:
     """The tables of a problem, of a solver, or of one of :data:`OTHERS`. Raises UnknownName, with the nearest names."""
-    from problems.replanning.scenario import Settings as Replan
+    from trajopt.config.scenario import Settings as Replan
     from trajopt.solvers.registry import SOLVERS
 
     others = {"backend": Backend, "output": Output, "check": Check, "replan": Replan, "sweep": SweepSettings}
     if name in PROBLEMS:
-        return list(within(Table("problem", load_problem(name).Settings)))
+        return list(within(Table("problem", PROBLEMS[name].Settings)))
     if name in SOLVERS:
         return [Table("solver", SOLVERS[name][1])]
     if name == "time":

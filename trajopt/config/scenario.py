@@ -14,12 +14,12 @@ import numpy as np
 from dynamics_backends.manifold import Manifold
 from dynamics_backends.protocol import Array
 from dynamics_backends.rigid_body.algorithms.kinematics import point_positions
-from problems.replanning.wandering import Wandering
-from problems.task import Checked, Checks, Task, not_negative, position_of, positive
-from trajopt import OCP
+from trajopt.config.task import Checked, Checks, Task, not_negative, position_of, positive
+from trajopt.problem.ocp import OCP
 from trajopt.replanning.measurements import MovingObject, Sensor
 from trajopt.replanning.plan import Horizon, Receding, Regridded, Shrinking
 from trajopt.replanning.timing import SAME_TIME, Timing
+from trajopt.replanning.wandering import Wandering
 from trajopt.step.sensitivities import MOST_SUBSTEPS
 
 Window = tuple[float, float]
@@ -105,7 +105,7 @@ class SensorSettings(Checked):
     corrupted: tuple[Window, ...] = ()
 
     def unbounded(self) -> tuple[str, ...]:
-        """See :meth:`problems.task.Checked.unbounded`."""
+        """See :meth:`trajopt.config.task.Checked.unbounded`."""
         return ("dropped", "corrupted")
 
     def checks(self) -> Checks:
@@ -122,7 +122,7 @@ class MotionSettings(Checked):
     term: name of the cost terms and constraints that read the point; "" for none. parameter: their parameter for the point.
     center: center of the motion, n numbers [m]. amplitude: amplitude of each coordinate [m]. frequency: frequency of each
     coordinate [Hz]. phase: phase of each coordinate [rad]. jumps: rows (time, change of each coordinate). wander: half sizes
-    (n) of the box around the center in which the point wanders, see :mod:`~problems.replanning.wandering`; () for none [m].
+    (n) of the box around the center in which the point wanders, see :mod:`~trajopt.replanning.wandering`; () for none [m].
     wander_speed: maximum speed of wandering [m/s]. period: time between measurements [s]. delay: delay of a measurement [s].
     noise: standard deviation of a measurement [m]. max_speed: a faster motion counts as a jump [m/s]. smoothing: time
     constant of the velocity estimate [s]. predict: extrapolate the point with the estimated velocity. memory: mean time
@@ -147,7 +147,7 @@ class MotionSettings(Checked):
     memory: float = float("inf")
 
     def unbounded(self) -> tuple[str, ...]:
-        """See :meth:`problems.task.Checked.unbounded`."""
+        """See :meth:`trajopt.config.task.Checked.unbounded`."""
         return ("max_speed", "memory")
 
     def checks(self) -> Checks:

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from experiments.config.build import patient
-from experiments.config.config import ConfigError, apply_override, load_config, read_config
-from experiments.config.toml_text import to_toml
-from problems.registry import PROBLEMS, load_problem
+from trajopt.config.build import patient
+from trajopt.config.config import ConfigError, load_config, parsed_override, read_config, set_value
+from trajopt.config.registry import PROBLEMS
+from trajopt.config.toml_text import to_toml
 from trajopt.solvers.options import AutoOptions, IPMOptions
 
 CONFIGS = sorted((Path(__file__).parents[3] / "problems" / "configs").glob("*.toml"))
@@ -36,7 +36,7 @@ def test_there_is_a_config_for_every_problem():
 
 def test_defaults_are_those_of_the_dataclasses():
     config = read_config({"problem": GO_TO})
-    assert config.problem == load_problem("arm_go_to").Settings(
+    assert config.problem == PROBLEMS["arm_go_to"].Settings(
         robot="iiwa7", frame="iiwa_link_ee", goal_position=(0.3, 0.4, 0.6)
     )
     assert (config.solver_name, config.backend.name) == ("auto", "analytic")
@@ -219,13 +219,13 @@ def test_an_option_that_contradicts_the_solver():
 )
 def test_overrides(text, key, value):
     values: dict = {"problem": {"dt": 1.0}, "backend": "analytic"}
-    apply_override(values, text)
+    set_value(values, *parsed_override(text))
     assert values[key[0]][key[1]] == value
 
 
 def test_override_of_an_option_of_a_solver_that_is_a_name_alone():
     values = {"problem": {"name": "cart_pole"}, "solver": "slq"}
-    apply_override(values, "solver.max_iterations=5")
+    set_value(values, *parsed_override("solver.max_iterations=5"))
     assert values["solver"] == {"name": "slq", "max_iterations": 5}
 
 
@@ -266,16 +266,16 @@ def test_what_another_solver_does_not_take_over_is_told(tmp_path):
 
 def test_override_of_a_one_line_backend_keeps_the_other_part():
     values: dict = {"backend": "complex_step"}
-    apply_override(values, "backend.engine=numpy")
+    set_value(values, *parsed_override("backend.engine=numpy"))
     assert values == {"backend": {"name": "complex_step", "engine": "numpy"}}
-    apply_override(values, "backend=analytic")
+    set_value(values, *parsed_override("backend=analytic"))
     assert values == {"backend": {"name": "analytic", "engine": "numpy"}}
 
 
 @pytest.mark.parametrize("text", ["problem.dt", "=3", "engine.x=1"])
 def test_bad_overrides(text):
     with pytest.raises(ConfigError):
-        apply_override({"engine": "numpy"}, text)
+        set_value({"engine": "numpy"}, *parsed_override(text))
 
 
 def test_invalid_toml_names_the_line(tmp_path):

@@ -8,11 +8,11 @@ from click.testing import CliRunner
 
 from experiments.analysis.compare import with_solver
 from experiments.cli.main import main
-from experiments.config.build import build_task, solve_task
-from experiments.config.config import ConfigError, load_config, read_config
 from experiments.plots.sweep_plots import places
 from experiments.sweep.run import FromConfig, with_variations
 from trajopt import Sweep
+from trajopt.config.build import build_task, solve_task
+from trajopt.config.config import ConfigError, load_config, read_config
 from trajopt.solvers.batch.solve_batch import solve_batch
 from trajopt.sweeps import rows
 

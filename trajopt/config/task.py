@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import math
 import re
-import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from functools import cached_property, partial
-from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -21,16 +19,16 @@ from dynamics_backends.manifold import Manifold
 from dynamics_backends.protocol import Array, DynamicsBackend, Map
 from dynamics_backends.rigid_body.batched import frame_placement
 from dynamics_backends.rigid_body.geometry.scene import Scene
-from dynamics_backends.rigid_body.mjcf.source import MJCFWarning
-from dynamics_backends.rigid_body.model.model import STANDARD_GRAVITY, Model
+from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.user_input import quoted, shortened
-from problems.robots import is_path, load_robot
-from trajopt import OCP, Guess, SampledSystem, Solution, constant_guess
+from trajopt.guesses.guesses import constant_guess
 from trajopt.problem.goals import Goal, state_goal
-from trajopt.problem.ocp import MOST_STEPS
+from trajopt.problem.guess import Guess
+from trajopt.problem.ocp import MOST_STEPS, OCP
 from trajopt.problem.residuals import LinkPoint
 from trajopt.replanning.plan import Horizon
-from trajopt.step.sensitivities import MOST_SUBSTEPS
+from trajopt.results.solution import Solution
+from trajopt.step.sensitivities import MOST_SUBSTEPS, SampledSystem
 from trajopt.validation.broken_limits import BrokenLimit
 
 BackendFactory = Callable[[Map], DynamicsBackend]
@@ -334,63 +332,6 @@ def per_dof(value: float | tuple[float, ...], size: int, key: str) -> Array:
     if array.ndim and array.shape != (size,):
         raise ValueError(f"{key} has {array.size} entries; give one number, or one for each of {size} joints")
     return np.broadcast_to(array, (size,)).copy()
-
-
-def load_fixed_base(
-    robot: str,
-    mimic: str = "free",
-    locked: Iterable[str] | Mapping[str, float] = (),
-    package_dirs: tuple[str, ...] = (),
-) -> Model:
-    """A robot bolted to the ground: a bundled name, "erd:NAME", or the path of a URDF or MJCF file. locked: joints made rigid.
-    package_dirs: folders that hold the packages of its meshes.
-
-    Raises UnknownName, ValueError, ModuleNotFoundError, FileNotFoundError, URDFError, MJCFError.
-    """
-    return _loaded(robot, base="fixed", mimic=mimic, locked=locked, package_dirs=package_dirs)
-
-
-def load_floating_base(robot: str, package_dirs: tuple[str, ...] = ()) -> Model:
-    """A robot whose base moves freely: a bundled name, "erd:NAME", or the path of a URDF or MJCF file.
-    package_dirs: folders that hold the packages of its meshes.
-
-    An MJCF without gravity gets the standard one, with an MJCFWarning. Raises UnknownName, ModuleNotFoundError, FileNotFoundError,
-    URDFError, MJCFError.
-    """
-    model = _loaded(robot, base="floating", package_dirs=package_dirs)
-    if model.gravity.any():
-        return model
-    told = f"{model.name} has no gravity in its file, but a legged robot needs it: using {-STANDARD_GRAVITY[2]:g} m/s^2"
-    warnings.warn(told, MJCFWarning, stacklevel=2)
-    return model.replace(gravity=STANDARD_GRAVITY, notes=(told, *model.notes))
-
-
-_RECENT: dict[str, tuple[Model, list[warnings.WarningMessage]]] = {}
-MOST_RECENT = 8
-"""Robots that are kept."""
-
-
-def _loaded(robot: str, **options: Any) -> Model:
-    """The robot; one that was loaded before is the same object, with the same warnings: what is made for it is made once.
-
-    An MJCF, which may include other files, is read each time.
-    """
-    path = Path(robot).expanduser() if is_path(robot) else None
-    if path is not None and (path.suffix != ".urdf" or not path.is_file()):
-        return load_robot(robot, **options)
-    state = None if path is None else (path.stat().st_mtime_ns, path.stat().st_size)
-    key = repr((robot, sorted(options.items()), state))
-    if key not in _RECENT:
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
-            model = load_robot(robot, **options)
-        while len(_RECENT) >= MOST_RECENT:
-            del _RECENT[next(iter(_RECENT))]
-        _RECENT[key] = model, caught
-    model, told = _RECENT[key]
-    for w in told:
-        warnings.warn_explicit(w.message, w.category, w.filename, w.lineno)
-    return model
 
 
 def position_of(model: Model, frame: str, q: Array) -> Array:

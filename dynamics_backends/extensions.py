@@ -1,0 +1,124 @@
+"""Registries: things by name, which a script and installed packages extend.
+
+A script registers by a function (``to.register_backend``), a package by an entry point of its pyproject.toml::
+
+    [project.entry-points."trajopt.backends"]
+    pinocchio = "my_package.backend:Pinocchio"
+
+Entry points are loaded when their name is first asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from functools import cache
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from dynamics_backends.names import UnknownName, unknown_name
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+T = TypeVar("T")
+PREFIX = "trajopt."
+"""Groups of entry points begin so."""
+
+
+class ExtensionError(ValueError):
+    """An entry point of an installed package that cannot be loaded, or that names something of another kind."""
+
+
+class Registry(MutableMapping[str, T]):
+    """Things of one kind by name: built-in ones, those of a script, those of entry points, in this order.
+
+    kind: noun of error messages, such as "backend". group: group of entry points. builtin: the built-in ones. checked: called with
+    a name and the object registered for it; returns the value that the registry stores, or raises TypeError or ValueError.
+
+    A look-up raises UnknownName with the nearest names; ExtensionError if an entry point cannot be loaded.
+    """
+
+    def __init__(
+        self,
+        kind: str,
+        group: str,
+        builtin: Mapping[str, T] | None = None,
+        checked: Callable[[str, Any], T] = lambda name, value: value,
+    ) -> None:
+        self.kind, self.group, self._checked = kind, f"{PREFIX}{group}", checked
+        self._values: dict[str, T] = dict(builtin or {})
+        self._builtin = frozenset(self._values)
+
+    def register(self, name: str, value: Any) -> None:
+        """Store an object under a name; one that was registered before is replaced.
+
+        Raises ValueError for the name of a built-in one, or for no name, TypeError for an object of another kind.
+        """
+        if not isinstance(name, str) or not name:
+            raise ValueError(f"the name of a {self.kind} must be a text that is not empty, got {name!r}")
+        if name in self._builtin:
+            raise ValueError(f"{self.kind} {name!r} is built in; choose another name")
+        self._values[name] = self._checked(name, value)
+
+    def __getitem__(self, name: str) -> T:
+        if name not in self._values:
+            point = self._points().get(name)
+            if point is None:
+                raise unknown_name(self.kind, name, self) if self else self._nothing(name)
+            self._values[name] = self._loaded(point)
+        return self._values[name]
+
+    def __setitem__(self, name: str, value: T) -> None:
+        self._values[name] = value
+
+    def __delitem__(self, name: str) -> None:
+        del self._values[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._values or name in self._points()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(dict.fromkeys([*self._values, *self._points()]))
+
+    def __len__(self) -> int:
+        return len(list(iter(self)))
+
+    def is_builtin(self, name: str) -> bool:
+        """True for a built-in name."""
+        return name in self._builtin
+
+    def loaded(self) -> dict[str, T]:
+        """The built-in and registered ones, and those of entry points that were asked for."""
+        return dict(self._values)
+
+    def _nothing(self, name: str) -> UnknownName:
+        return UnknownName(
+            f"no {self.kind} is named {name!r}: no installed package has entry points of the group {self.group!r}; install trajopt "
+            "again (pip install -e . in a source tree)"
+        )
+
+    def _points(self) -> Mapping[str, EntryPoint]:
+        return _entry_points().get(self.group, {})
+
+    def _loaded(self, point: EntryPoint) -> T:
+        package = "" if point.dist is None else f" of the package {point.dist.name}"
+        what = f"the {self.kind} {point.name!r}{package} ({point.value}) cannot be used"
+        try:
+            value = point.load()
+        except Exception as error:  # whatever the code of another package raises
+            raise ExtensionError(f"{what}: {type(error).__name__}: {error}") from error
+        try:
+            return self._checked(point.name, value)
+        except (TypeError, ValueError) as error:
+            raise ExtensionError(f"{what}: {error}") from error
+
+
+@cache
+def _entry_points() -> dict[str, dict[str, EntryPoint]]:
+    """Group -> name -> entry point, of installed packages; of two with one name the first on Python's path."""
+    from importlib.metadata import distributions  # slow to load
+
+    found: dict[str, dict[str, EntryPoint]] = {}
+    for point in (point for package in distributions() for point in package.entry_points):
+        if point.group.startswith(PREFIX):
+            found.setdefault(point.group, {}).setdefault(point.name, point)
+    return found

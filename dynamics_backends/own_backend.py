@@ -1,0 +1,167 @@
+"""Backends of users: values and first derivatives of batches of numbers, whatever computes them.
+
+A user's object has ``f(x, u, t, p)`` and ``jacobians(x, u, t, p)``, and ``hessian_contraction(x, u, t, p, lam)`` where it has
+second derivatives. Shapes are those of :class:`~dynamics_backends.protocol.DynamicsBackend`. Its sizes are its attributes
+``manifold`` (or the number of states) and ``nu``, or those of the system that it was made for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from dynamics_backends.manifold import Manifold
+from dynamics_backends.protocol import (
+    Array,
+    Batch,
+    Hessians,
+    Jacobians,
+    Map,
+    MissingCapability,
+    Parameters,
+)
+from dynamics_backends.scalar import Rows, Scalar
+
+SIZES = ("manifold", "nu")
+
+
+class ValueMap:
+    """The map of a user's backend: values at numbers alone, by its ``f``."""
+
+    generic = False
+    """Rows of other scalars have no values, so that nothing traces or differentiates the map."""
+
+    def __init__(self, name: str, values: Callable[..., Any], like: Any) -> None:
+        self.name, self.values = name, values
+        manifold = like.manifold
+        self.manifold = manifold if isinstance(manifold, Manifold) else Manifold.vector(int(manifold))
+        self.nu = int(like.nu)
+        self.n_out = int(getattr(like, "n_out", self.manifold.ndx))
+        self.second_order = bool(getattr(like, "second_order", False))
+        rates = tuple(f"d {name}/dt" for name in self.manifold.tangent_names)
+        outputs = rates if self.n_out == self.manifold.ndx else tuple(f"f[{i}]" for i in range(self.n_out))
+        self.output_names: tuple[str, ...] = tuple(getattr(like, "output_names", outputs))
+        self.control_names: tuple[str, ...] = tuple(getattr(like, "control_names", (f"u[{i}]" for i in range(self.nu))))
+
+    def __repr__(self) -> str:
+        return f"ValueMap({self.name}: nx = {self.manifold.nx}, nu = {self.nu}, n_out = {self.n_out})"
+
+    def __call__(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Rows:
+        """Rows (n_out, N) of float64. Raises MissingCapability for other scalars."""
+        given = [np.asarray(part) for part in (x, u, t, *p.values())]
+        if not all(np.issubdtype(part.dtype, np.floating) for part in given if part.size):
+            raise MissingCapability(
+                f"the backend {self.name} has values at numbers alone: no other method can trace or differentiate its dynamics"
+            )
+        n = given[0].shape[1]
+        batch = {key: np.ascontiguousarray(np.broadcast_to(rows, (len(rows), n)).T) for key, rows in p.items()}
+        return self.at(Batch.of(self, given[0].T, np.reshape(given[1], (self.nu, n)).T, given[2], batch)).T
+
+    def at(self, b: Batch) -> Array:
+        """The value (N, n_out), its shape checked."""
+        return shaped(self.name, "f", self.values(*batch_first(b)), (b.size, self.n_out))
+
+
+class OwnBackend:
+    """A user's backend as solvers call it, evaluated by the NumPy engine."""
+
+    engine = "numpy"
+
+    def __init__(self, own: Any, map: ValueMap, name: str, options: Mapping[str, Any]) -> None:
+        self.own, self.name, self.options = own, name, options
+        self.map: Map = map
+        self._values = map
+
+    def __repr__(self) -> str:
+        return f"Backend({self.name!r}, {self.own!r})"
+
+    def f(self, x: Array, u: Array, t: Array | float = 0.0, p: Parameters | None = None) -> Array:
+        """The map's value (N, n_out)."""
+        return self._values.at(Batch.of(self.map, x, u, t, p))
+
+    def jacobians(self, x: Array, u: Array, t: Array | float = 0.0, p: Parameters | None = None) -> Jacobians:
+        """Value (N, n_out), fx (N, n_out, ndx), fu (N, n_out, nu)."""
+        b = Batch.of(self.map, x, u, t, p)
+        return self._jacobians(self.own.jacobians(*batch_first(b)), b.size, "jacobians")
+
+    def _jacobians(self, found: Sequence[Any], n: int, what: str) -> Jacobians:
+        if not isinstance(found, tuple) or len(found) != 3:
+            raise ValueError(f"backend {self.name}: {what} returned {_kind(found)}; expected (value, fx, fu)")
+        m = self.map.n_out
+        shapes = ((n, m), (n, m, self.map.manifold.ndx), (n, m, self.map.nu))
+        parts = (
+            shaped(self.name, f"{name} of {what}", part, shape)
+            for name, part, shape in zip(("the value", "fx", "fu"), found, shapes, strict=True)
+        )
+        return Jacobians(*parts)
+
+
+class OwnSecondOrder(OwnBackend):
+    """A user's backend with second derivatives."""
+
+    def hessian_contraction(
+        self, x: Array, u: Array, t: Array | float, p: Parameters | None, lam: Array
+    ) -> tuple[Jacobians, Hessians]:
+        """See :class:`~dynamics_backends.protocol.SecondOrderBackend`."""
+        b = Batch.of(self.map, x, u, t, p)
+        first, second = self.own.hessian_contraction(*batch_first(b), np.asarray(lam, float))
+        n, ndx, nu = b.size, self.map.manifold.ndx, self.map.nu
+        shapes = zip(("xx", "ux", "uu"), second, ((n, ndx, ndx), (n, nu, ndx), (n, nu, nu)), strict=True)
+        what = "hessian_contraction"
+        hessians = Hessians(*(shaped(self.name, f"{name} of {what}", part, shape) for name, part, shape in shapes))
+        return self._jacobians(tuple(first), n, what), hessians
+
+
+def is_own(given: Any) -> bool:
+    """True for an object with the two methods of a user's backend."""
+    return callable(getattr(given, "f", None)) and callable(getattr(given, "jacobians", None))
+
+
+def own_backend(
+    given: Any, like: Map | None = None, name: str = "", options: Mapping[str, Any] | None = None
+) -> OwnBackend:
+    """A user's backend as solvers call it.
+
+    like: the system that it was made for, whose sizes and names it has where its own attributes do not tell them. name: for
+    messages and reports; default that of its class.
+
+    Raises TypeError for an object without ``f`` and ``jacobians``, or without sizes.
+    """
+    name = name or str(getattr(given, "name", type(given).__name__))
+    if not is_own(given):
+        raise TypeError(
+            f"backend {name}: expected an object with f(x, u, t, p) and jacobians(x, u, t, p), got {_kind(given)}"
+        )
+    sizes = given if all(hasattr(given, key) for key in SIZES) else like or getattr(given, "map", None)
+    if sizes is None:
+        missing = ", ".join(key for key in SIZES if not hasattr(given, key))
+        raise TypeError(
+            f"backend {name} does not say its sizes: give {type(given).__name__} the attributes manifold (a trajopt.Manifold, or "
+            f"the number of states) and nu; missing: {missing}"
+        )
+    second = callable(getattr(given, "hessian_contraction", None))
+    return (OwnSecondOrder if second else OwnBackend)(given, ValueMap(name, given.f, sizes), name, dict(options or {}))
+
+
+def batch_first(b: Batch) -> tuple[Array, Array, Array, dict[str, Array]]:
+    """x (N, nx), u (N, nu), t (N,), p name -> (N, n), contiguous."""
+    arrays = (np.ascontiguousarray(part.T) for part in (b.x, b.u))
+    x, u = arrays
+    return x, u, np.array(b.t), {key: np.ascontiguousarray(rows.T) for key, rows in b.p.items()}
+
+
+def shaped(backend: str, what: str, value: Any, shape: tuple[int, ...]) -> Array:
+    """A returned array as float64. Raises ValueError where it has another shape or holds other things than numbers."""
+    try:
+        array = np.ascontiguousarray(value, dtype=float)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"backend {backend}: {what} is {_kind(value)}; expected an array of shape {shape}") from error
+    if array.shape != shape:
+        raise ValueError(f"backend {backend}: {what} has shape {array.shape}; expected {shape}")
+    return array
+
+
+def _kind(value: Any) -> str:
+    return f"a {type(value).__name__}"

@@ -1,0 +1,69 @@
+"""Robots of problems, loaded once for all problems of a process."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from dynamics_backends.rigid_body.mjcf.source import MJCFWarning
+from dynamics_backends.rigid_body.model.model import STANDARD_GRAVITY, Model
+from problems.robots import is_path, load_robot
+
+
+def load_fixed_base(
+    robot: str,
+    mimic: str = "free",
+    locked: Iterable[str] | Mapping[str, float] = (),
+    package_dirs: tuple[str, ...] = (),
+) -> Model:
+    """A robot bolted to the ground: a bundled name, "erd:NAME", or the path of a URDF or MJCF file. locked: joints made rigid.
+    package_dirs: folders that hold the packages of its meshes.
+
+    Raises UnknownName, ValueError, ModuleNotFoundError, FileNotFoundError, URDFError, MJCFError.
+    """
+    return _loaded(robot, base="fixed", mimic=mimic, locked=locked, package_dirs=package_dirs)
+
+
+def load_floating_base(robot: str, package_dirs: tuple[str, ...] = ()) -> Model:
+    """A robot whose base moves freely: a bundled name, "erd:NAME", or the path of a URDF or MJCF file.
+    package_dirs: folders that hold the packages of its meshes.
+
+    An MJCF without gravity gets the standard one, with an MJCFWarning. Raises UnknownName, ModuleNotFoundError, FileNotFoundError,
+    URDFError, MJCFError.
+    """
+    model = _loaded(robot, base="floating", package_dirs=package_dirs)
+    if model.gravity.any():
+        return model
+    told = f"{model.name} has no gravity in its file, but a legged robot needs it: using {-STANDARD_GRAVITY[2]:g} m/s^2"
+    warnings.warn(told, MJCFWarning, stacklevel=2)
+    return model.replace(gravity=STANDARD_GRAVITY, notes=(told, *model.notes))
+
+
+_RECENT: dict[str, tuple[Model, list[warnings.WarningMessage]]] = {}
+MOST_RECENT = 8
+"""Robots that are kept."""
+
+
+def _loaded(robot: str, **options: Any) -> Model:
+    """The robot; one that was loaded before is the same object, with the same warnings: what is made for it is made once.
+
+    An MJCF, which may include other files, is read each time.
+    """
+    path = Path(robot).expanduser() if is_path(robot) else None
+    if path is not None and (path.suffix != ".urdf" or not path.is_file()):
+        return load_robot(robot, **options)
+    state = None if path is None else (path.stat().st_mtime_ns, path.stat().st_size)
+    key = repr((robot, sorted(options.items()), state))
+    if key not in _RECENT:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            model = load_robot(robot, **options)
+        while len(_RECENT) >= MOST_RECENT:
+            del _RECENT[next(iter(_RECENT))]
+        _RECENT[key] = model, caught
+    model, told = _RECENT[key]
+    for w in told:
+        warnings.warn_explicit(w.message, w.category, w.filename, w.lineno)
+    return model

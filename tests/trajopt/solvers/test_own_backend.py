@@ -1,0 +1,272 @@
+"""A user's backend with two methods in every solver, beside the built-in backend of the same dynamics."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+import trajopt as to
+from dynamics_backends.registry import METHODS
+from dynamics_backends.systems.contact.registry import CONTACT_LAWS
+from trajopt.config.config import read_config
+from trajopt.solvers.registry import SOLVERS
+
+FIRST_ORDER = {
+    "slq": {},
+    "ilqr": {},
+    "gnms": {},
+    "fddp": {},
+    "sqp": {},
+    "dms": {"hessian": "gauss_newton"},
+    "ipm": {},
+}
+"""Solvers that need no second derivatives of the dynamics, with the options by which they do without."""
+SECOND_ORDER = {"ddp": {}, "ipm": {"hessian": "exact"}, "sqp": {"hessian": "exact"}, "dms": {}}
+
+
+class Pendulum:
+    """A damped pendulum, its hinge driven."""
+
+    manifold, nu, second_order = 2, 1, True
+
+    def __init__(self, gravity=2.0):
+        self.gravity = gravity
+
+    def f(self, x, u, t, p):
+        """The time derivative of the state."""
+        return np.stack([x[:, 1], u[:, 0] - self.gravity * np.sin(x[:, 0]) - 0.1 * x[:, 1]], axis=1)
+
+    def jacobians(self, x, u, t, p):
+        """Value and first derivatives."""
+        fx, fu = np.zeros((len(x), 2, 2)), np.zeros((len(x), 2, 1))
+        fx[:, 0, 1], fx[:, 1, 0], fx[:, 1, 1] = 1.0, -self.gravity * np.cos(x[:, 0]), -0.1
+        fu[:, 1, 0] = 1.0
+        return self.f(x, u, t, p), fx, fu
+
+
+class CurvedPendulum(Pendulum):
+    """The same with second derivatives."""
+
+    def hessian_contraction(self, x, u, t, p, lam):
+        """First derivatives, and second ones of lam' f."""
+        xx = np.zeros((len(x), 2, 2))
+        xx[:, 0, 0] = lam[:, 1] * self.gravity * np.sin(x[:, 0])
+        return self.jacobians(x, u, t, p), (xx, np.zeros((len(x), 1, 2)), np.zeros((len(x), 1, 1)))
+
+
+def source(x, u, t, p):
+    """The same dynamics for built-in backends."""
+    return [x[1], u[0] - 2.0 * to.sin(x[0]) - 0.1 * x[1]]
+
+
+def built_in(method="forward_ad"):
+    return to.make_backend(to.FunctionMap(source, 2, 1, second_order=True), method, engine="numpy")
+
+
+def swing(backend, scheme="rk4", substeps=1, **changes):
+    """The pendulum swings to 2.6 rad in three seconds."""
+    step = to.SampledSystem(backend, scheme, substeps)
+    goal = to.state_cost(step.manifold, [2.6, 0.0], 50.0, "goal")
+    return to.OCP.single_phase(step, [0.0, 0.0], 30, 0.1, [to.control_cost(1)], [goal], **changes)
+
+
+@pytest.fixture(autouse=True)
+def _nothing_stays_registered():
+    before = [(registry, registry.loaded()) for registry in (METHODS, SOLVERS, CONTACT_LAWS)]
+    yield
+    for registry, names in before:
+        for name in set(registry.loaded()) - set(names):
+            del registry[name]
+
+
+@pytest.mark.parametrize("solver", FIRST_ORDER)
+@pytest.mark.parametrize("substeps", [1, 2])
+def test_two_methods_are_enough(solver, substeps):
+    own = to.solve(swing(Pendulum(), substeps=substeps), solver=solver, options=FIRST_ORDER[solver])
+    expected = to.solve(swing(built_in(), substeps=substeps), solver=solver, options={"hessian": "gauss_newton"})
+    assert own.status.success and own.meta["engines"] == ["numpy"] and own.meta["findings"] == []
+    assert own.cost == pytest.approx(expected.cost, rel=1e-9)
+    assert np.abs(own.xs - expected.xs).max() < 1e-5
+
+
+@pytest.mark.parametrize(("solver", "options"), SECOND_ORDER.items())
+def test_a_third_method_adds_second_order(solver, options):
+    own = to.solve(swing(CurvedPendulum()), solver=solver, options=options)
+    expected = to.solve(swing(built_in()), solver=solver, options=options)
+    assert own.status.success and own.iterations == expected.iterations
+    assert own.cost == pytest.approx(expected.cost, rel=1e-10)
+
+
+def test_auto_and_a_user_defined_method():
+    def full_steps(size, options):
+        from trajopt.solvers.methods import GAUSS_NEWTON, Accept, End, FirstGains, Start, Step
+
+        yield Start()
+        at = yield FirstGains(0.0)
+        while at.gradient > options.gradient_tolerance or at.defect > options.defect_tolerance:
+            step = yield Step(0, GAUSS_NEWTON, GAUSS_NEWTON + 1)
+            if step is None:
+                return End.NO_STEP
+            at = yield Accept(0, 0, 1 << GAUSS_NEWTON)
+        return End.OPTIMAL
+
+    to.register_method("full_steps", full_steps)
+    expected = to.solve(swing(built_in()), solver="ddp").cost
+    for solver in ("auto", "full_steps"):
+        found = to.solve(swing(Pendulum()), solver=solver)
+        assert found.status.success and found.cost == pytest.approx(expected, rel=1e-9)
+
+
+def test_bounds_constraints_and_other_schemes():
+    limits = to.state_bounds(to.Manifold.vector(2), [-np.inf, -1.6], [np.inf, 1.6], "speed")
+    changes = {"u_lower": [-2.0], "u_upper": [2.0], "constraints": [limits], "replay_tolerance": np.inf}
+    for scheme in ("semi_implicit_euler", "euler"):
+        for solver in ("ipm", "sqp", "slq"):
+            own = to.solve(swing(Pendulum(), scheme, **changes), solver=solver)
+            expected = to.solve(
+                swing(built_in(), scheme, **changes), solver=solver, options={"hessian": "gauss_newton"}
+            )
+            assert own.status.acceptable and own.cost == pytest.approx(expected.cost, rel=1e-6)
+
+
+def test_a_batch_is_solved():
+    starts = np.array([[0.0, 0.0], [0.3, 0.0], [-0.2, 0.1]])
+    own, expected = (to.solve_batch(swing(b), {"x0": starts}, solver="slq") for b in (Pendulum(), built_in()))
+    assert own.success.all() and own.cost == pytest.approx(expected.cost, rel=1e-9)
+
+
+def test_a_solution_is_replayed_on_finer_dynamics():
+    found = to.solve(swing(Pendulum()), solver="slq")
+    expected = to.solve(swing(built_in()), solver="slq")
+    assert found.status.message == expected.status.message
+    for way in ("open", "gains"):  # with its controls held, and under its feedback
+        assert found.meta["replay"][way]["amount"] == pytest.approx(expected.meta["replay"][way]["amount"], rel=1e-3)
+
+
+@pytest.mark.parametrize("solver", SECOND_ORDER)
+def test_what_a_solver_lacks_is_said_before_the_solve(solver):
+    ocp, options = swing(Pendulum()), {} if solver == "ddp" else {"hessian": "exact"}
+    who = "ddp" if solver == "ddp" else f"{solver} with hessian = exact"
+    needs = f"{who} needs hessian_contraction: the backend Pendulum has no hessian_contraction; give it one"
+    (finding,) = to.validate(ocp, solver=solver, options=options)
+    assert finding.severity == "error" and finding.message.startswith(needs)
+    for check in (True, False):
+        with pytest.raises(to.InvalidProblem, match=needs):
+            to.solve(ocp, solver=solver, options=options, check=check)
+    assert to.validate(ocp) == to.validate(ocp, solver="slq") == []
+    assert to.validate(swing(CurvedPendulum()), solver=solver, options=options) == []
+
+
+def test_a_built_in_backend_without_second_derivatives_is_named_too():
+    (finding,) = to.validate(swing(built_in("complex_step")), solver="ddp")
+    assert finding.message.startswith("ddp needs hessian_contraction: the backend complex_step has no second")
+    assert to.validate(swing(built_in("complex_step")), solver="dms") == []  # its source is differentiated
+
+
+def wrong(**methods):
+    return type("Wrong", (Pendulum,), methods)()
+
+
+@pytest.mark.parametrize(
+    ("backend", "message"),
+    [
+        (wrong(f=lambda self, x, u, t, p: x[0]), r"backend Wrong: f has shape \(2,\); expected \(2, 2\)"),
+        (wrong(jacobians=lambda self, x, u, t, p: x), "Wrong: jacobians returned a ndarray; expected .value, fx, fu"),
+        (
+            wrong(jacobians=lambda self, x, u, t, p: (x, np.zeros((2, 2, 2)), np.zeros((2, 2)))),
+            r"backend Wrong: fu of jacobians has shape \(2, 2\); expected \(2, 2, 1\)",
+        ),
+        (wrong(f=lambda self, x, u, t, p: 1 / 0), "backend Wrong raises ZeroDivisionError: division by zero"),
+        (wrong(f=lambda self, x, u, t, p: "x"), "backend Wrong: f is a str; expected an array of shape"),
+    ],
+)
+def test_mistakes_of_a_backend_are_found_before_the_solve(backend, message):
+    (finding,) = to.validate(swing(backend))
+    assert finding.severity == "error" and finding.message.startswith("dynamics of phase 0: ")
+    with pytest.raises(to.InvalidProblem, match=message):
+        to.solve(swing(backend))
+
+
+def test_what_is_no_backend_is_refused():
+    class Sizeless:
+        f = jacobians = Pendulum.f
+
+    with pytest.raises(TypeError, match="Sizeless does not say its sizes: .* missing: manifold, nu"):
+        to.SampledSystem(Sizeless(), "rk4")
+    with pytest.raises(TypeError, match="expected a system or a backend of one, got object"):
+        to.SampledSystem(object(), "rk4")
+    with pytest.raises(ValueError, match="declare second_order=True"):
+        to.SampledSystem(type("First", (Pendulum,), {"second_order": False})(), "semi_implicit_euler")
+
+
+def test_free_time_names_what_it_needs():
+    with pytest.raises(ValueError, match="Pendulum has derivatives of its own dynamics alone"):
+        _ = to.free_time(swing(Pendulum())).ocp
+
+
+# -- by name ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_registered_backend_is_made_for_a_system():
+    made = []
+
+    def factory(system, gravity=2.0):
+        made.append(system)
+        return Pendulum(gravity)
+
+    to.register_backend("pendulum", factory)
+    system = to.FunctionMap(source, to.Manifold.vector(2, ("angle", "rate")), 1, second_order=True)
+    backend = to.make_backend(system, "pendulum", gravity=3.0)
+    assert made == [system] and (backend.name, backend.engine, backend.own.gravity) == ("pendulum", "numpy", 3.0)
+    assert backend.options == {"gravity": 3.0} and "pendulum" in to.backend_names()
+    with pytest.raises(ValueError, match="backend 'analytic' is built in"):
+        to.register_backend("analytic", factory)
+    with pytest.raises(TypeError, match="expected a factory of"):
+        to.register_backend("other", 3)
+    to.register_backend("nothing", lambda system: 3)
+    with pytest.raises(TypeError, match=r"backend nothing: expected an object with f\(x, u, t, p\)"):
+        to.make_backend(system, "nothing")
+
+
+class Reference:
+    """Dynamics of any system by a built-in backend, as another library would give them."""
+
+    def __init__(self, system):
+        self.inner = to.make_backend(system, "forward_ad", engine="numpy")
+
+    def f(self, x, u, t, p):
+        return self.inner.f(x, u, t, p)
+
+    def jacobians(self, x, u, t, p):
+        return tuple(self.inner.jacobians(x, u, t, p))
+
+
+def test_a_configuration_names_a_registered_backend():
+    to.register_backend("reference", Reference)
+    changes = {"horizon": 40, "solver": {"name": "slq", "max_iterations": 200}}
+    own = to.load_problem("cart_pole_swing_up", backend="reference", **changes)
+    expected = to.load_problem("cart_pole_swing_up", backend="forward_ad", engine="numpy", **changes)
+    assert own.ocp.phases[0].dynamics.backend.name == "reference"
+    assert own.solve(report=False).cost == pytest.approx(expected.solve(report=False).cost, rel=1e-9)
+    with pytest.raises(to.ConfigError, match="did you mean 'reference'"):
+        to.load_problem("cart_pole_swing_up", backend="referense")
+
+
+def test_a_configuration_names_a_registered_contact_law():
+    @dataclass(frozen=True)
+    class Softer(to.HuntCrossley):
+        """A law of a user; hardness: factor on the stiffness."""
+
+        hardness: float = 1.0
+
+    to.register_contact_law("softer", Softer)
+    table = {"name": "quadruped_gait", "robot": "hyq", "contact_law": "softer", "contact_parameters": {"hardness": 0.5}}
+    settings = read_config({"problem": table}).problem
+    assert settings.law() == Softer(hardness=0.5) == to.contact_law("softer", hardness=0.5)
+    assert "hardness" not in settings.units()
+    with pytest.raises(
+        to.ConfigError, match="contact_law: expected one of exponential, hunt_crossley, relaxed_cone, softer"
+    ):
+        read_config({"problem": {**table, "contact_law": "harder"}})
+    with pytest.raises(TypeError, match="expected a frozen dataclass with force, slopes and bends"):
+        to.register_contact_law("none", Pendulum)

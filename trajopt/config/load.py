@@ -1,0 +1,193 @@
+"""A problem by the name of a bundled task, from a file or from a saved solution, with what a solve needs."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Iterator, Mapping
+from copy import deepcopy
+from dataclasses import asdict, dataclass, is_dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dynamics_backends.protocol import Array
+from trajopt.config.build import (
+    NO_SETTINGS,
+    OTHER_ROBOT,
+    SETTINGS_OF_SOLUTION,
+    build_task,
+    same_robot,
+    solve_task,
+)
+from trajopt.config.config import TABLES, Config, changed_config, load_config
+from trajopt.config.task import Task
+from trajopt.guesses.guesses import Motion, as_guess
+from trajopt.problem.guess import Guess
+from trajopt.problem.ocp import OCP
+from trajopt.results.records import Callback
+from trajopt.results.report import ConsoleTable, report_lines
+from trajopt.results.solution import Solution
+
+
+@dataclass(frozen=True)
+class LoadedProblem:
+    """An optimal control problem with its guess, its solver, and the settings that it was made from.
+
+    config: all settings. task: the problem with the facts that reports and pictures of it use, such as ``task.feet``.
+    """
+
+    config: Config
+    task: Task
+
+    @classmethod
+    def of(cls, config: Config) -> LoadedProblem:
+        """The problem of a configuration.
+
+        Raises UnknownName, ValueError, URDFError, MJCFError, FileNotFoundError, ModuleNotFoundError for settings that fit no robot
+        or no backend.
+        """
+        return cls(config, build_task(config))
+
+    def __repr__(self) -> str:
+        return f"LoadedProblem({self.name}: {self.ocp!r}, solver {self.solver!r})"
+
+    @property
+    def name(self) -> str:
+        """Name of the task, or of the problem."""
+        return Path(self.config.source).stem
+
+    @property
+    def ocp(self) -> OCP:
+        """The optimal control problem."""
+        return self.task.ocp
+
+    @property
+    def guess(self) -> Guess:
+        """Initial states (N + 1, nx) and controls (N, nu)."""
+        return self.task.guess
+
+    @property
+    def solver(self) -> str:
+        """Name of the solver."""
+        return self.config.solver_name
+
+    @property
+    def options(self) -> Any:
+        """Options of the solver, a dataclass."""
+        return self.config.solver_options
+
+    @property
+    def settings(self) -> Any:
+        """Settings of the problem, a dataclass, with the defaults that depend on the robot."""
+        return self.config.resolved(self.task.resolved).problem
+
+    def starting_at(self, guess: Guess) -> LoadedProblem:
+        """The same problem with another guess, without the relaxed problems that are solved before it."""
+        return replace(self, task=replace(self.task, initial=guess, easier=()))
+
+    def solve(
+        self,
+        guess: Motion | tuple[Array, Array] | None = None,
+        callback: Callback | None = None,
+        *,
+        report: bool = True,
+        check: bool = True,
+    ) -> Solution:
+        """Solve the problem as the command ``trajopt solve`` does, with continuation and refinement where the task has them.
+
+        guess: states (N + 1, nx) and controls (N, nu); default: that of the task. callback: called with an
+        :class:`~trajopt.IterationRecord` after each iteration. report: print the table of iterations that ``output.verbosity``
+        asks for and the report of the solution, warnings on the error stream. check: see :func:`trajopt.solve`.
+
+        Returns the solution with the settings in meta["config"], so that :func:`load_problem` rebuilds its problem. Raises
+        InvalidProblem as :func:`trajopt.solve` does; a solve that does not converge is no exception.
+        """
+        callbacks = [] if callback is None else [callback]
+        if report and self.config.output.verbosity:
+            callbacks.append(ConsoleTable(verbosity=self.config.output.verbosity))
+
+        def called(record: Any) -> None:
+            for each in callbacks:
+                each(record)
+
+        given = None if guess is None else as_guess(guess)
+        solution = solve_task(self.config, self.task, called if callbacks else None, given, check=check)
+        if report:
+            for note in self.config.notes:
+                print(note)
+            for line in report_lines(solution):
+                print(f"warning: {line.text}" if line.warning else line.text, file=sys.stderr if line.warning else None)
+        return solution
+
+
+def load_problem(name: str | Path | Solution, **changes: Any) -> LoadedProblem:
+    """Load a problem: a bundled task or problem by name, a configuration file, or the problem of a saved solution.
+
+    name: one of :func:`tasks`, the path of a TOML file, or a solution that ``trajopt solve`` or :meth:`LoadedProblem.solve`
+    found. changes: other settings of the problem by name, and other tables of the configuration: ``solver="ipm"``,
+    ``backend="complex_step"``, ``engine="numpy"``, or with options ``solver={"name": "ipm", "max_iterations": 50}``. A mapping
+    changes the keys that it names; None restores a default. Units are those of ``help(to.tasks()[name])``.
+
+    Raises FileNotFoundError for an unknown name, with similar ones; ConfigError with all mistakes in the settings; what the robot's
+    file and the problem raise: UnknownName, ValueError, URDFError, MJCFError, ModuleNotFoundError. Warns of settings that are
+    likely to be mistakes.
+
+    >>> import trajopt as to
+    >>> problem = to.load_problem("cart_pole_swing_up", horizon=75, solver="slq")
+    >>> problem.ocp.horizon, problem.solver, problem.guess.xs.shape
+    (75, 'slq', (76, 4))
+    """
+    values = dict(_by_key(changes))
+    if isinstance(name, Solution):
+        loaded = _of_solution(name, values)
+    else:
+        loaded = LoadedProblem.of(load_config(name, values, _warn))
+    for sentence in loaded.task.warnings:
+        _warn(sentence)
+    return loaded
+
+
+def _of_solution(solution: Solution, changes: Mapping[str, Any]) -> LoadedProblem:
+    """The problem of a saved solution. Raises ValueError for a solution without settings."""
+    if "config" not in solution.meta:
+        raise ValueError(f"{NO_SETTINGS}; solve with `trajopt solve` or LoadedProblem.solve")
+    config = changed_config(deepcopy(solution.meta["config"]), SETTINGS_OF_SOLUTION, changes, _warn)
+    loaded = LoadedProblem.of(config)
+    if "problem.robot" not in changes and not same_robot(loaded.task, solution):
+        _warn(OTHER_ROBOT)
+    return loaded
+
+
+def _warn(sentence: str) -> None:
+    warnings.warn(sentence, stacklevel=4)
+
+
+def _by_key(changes: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """The values of changes by their dotted keys; what is no table of a configuration is a setting of the problem."""
+    for name, value in changes.items():
+        yield from _flat(name if name.partition(".")[0] in TABLES else f"problem.{name}", _plain(value))
+
+
+def _flat(key: str, value: Any) -> Iterator[tuple[str, Any]]:
+    if key == "engine":
+        key = "backend.engine"
+    if not isinstance(value, Mapping):
+        yield key, value
+        return
+    for inner, given in value.items():
+        yield from _flat(f"{key}.{inner}", given)
+
+
+def _plain(value: Any) -> Any:
+    """A value as a TOML file has it: arrays and tuples as lists, dataclasses as tables, paths as texts."""
+    if is_dataclass(value) and not isinstance(value, type):
+        value = asdict(value)
+    if isinstance(value, Mapping):
+        return {str(key): _plain(v) for key, v in value.items()}
+    if isinstance(value, (np.ndarray, np.generic)):
+        return value.tolist()
+    if isinstance(value, (tuple, list)):
+        return [_plain(v) for v in value]
+    return str(value) if isinstance(value, Path) else value
