@@ -166,7 +166,7 @@ class _Problems(WindowBatch):
             ran = self.solve_one_by_one(lambda: NewtonSlot(*given, lengths, own_rooms=True), told)
             how = {"how": ran.how, "lanes": lanes_at_work(ran.threads, self.plain.stages[:-1])}
         else:
-            sizes = [layout(sizes_of(self.ocp, lengths, windowed=w))[1] for w in (True, False)]
+            sizes = [layout(sizes_of(self.ocp, lengths, windowed=w)).doubles for w in (True, False)]
             shared = sizes[1] + attempts_doubles(self.ocp)
             count = self.slots_of_a_thread(SLOTS * self.plain.stages[0].library.lanes, 8 * sizes[0], 8 * shared)
             libraries = self.libraries

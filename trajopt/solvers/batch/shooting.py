@@ -69,7 +69,7 @@ class _Problems(WindowBatch):
 
     def solve(self, told: Told) -> dict[str, Any]:
         """Solve all in windows; how the work was shared."""
-        each, shared = layout(sizes_of(self.ocp, windowed=True))[1], directions_doubles(self.ocp, self.options)
+        each, shared = layout(sizes_of(self.ocp, windowed=True)).doubles, directions_doubles(self.ocp, self.options)
         count = self.slots_of_a_thread(SLOTS * find_toolchain().lanes, 8 * each, 8 * shared)
         given = self.ocp, self.evaluator, self.lq, self.options
         ran, windows = self.solve_in_windows(lambda: ShootingWindow(*given, count), told)
