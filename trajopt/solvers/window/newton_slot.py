@@ -40,7 +40,7 @@ from trajopt.solvers.methods.requests import (
 )
 from trajopt.solvers.window import barrier
 from trajopt.solvers.window.memory import TRIALS, common_source, trials_together
-from trajopt.solvers.window.slots import ArraySlot, Layout, constants, kernel, layout_of, loaded, prefixed
+from trajopt.solvers.window.slots import ITERATE, ArraySlot, Layout, constants, kernel, layout_of, loaded, prefixed
 from trajopt.stage.compiled.compiled_end import CompiledEnd
 from trajopt.stage.compiled.compiled_stages import CompiledStages
 from trajopt.stage.compiled.library import StagesData
@@ -55,7 +55,6 @@ _CONSTANTS = {
     **{name: getattr(barrier_rules, name) for name in ("KAPPA_SIGMA", "TAU", "PUSH")},
     "HELD": barrier.HELD,
 }
-_POINT = "xs us x_next costs A B d Q q S R r lambda g cost:d gradient:d scaled:d defect:d theta:d costate:d plain:l"
 _STEP = "K k dx du xs us slope:d longest:d fraction:l"
 _PHASE = "first:l last:l read:l expand roll stages room"
 
@@ -74,7 +73,7 @@ SlotData = struct_of(
         (
             "phases end_expand end_values end_end end_room plain_expand plain_values plain_end plain_room",
             "n:l m:l riccati adjoint stationarity finite rollout N:l nx:l count:l alike:l widest:l trials:l lengths:l",
-            _numbered("point", 2, _POINT),
+            _numbered("point", 2, ITERATE),
             _numbered("step", 3, _STEP),
             "Vx Vxx cQ cS cR oQ oS oR mQ mS mR mr z move bend push pull own_alphas size X U D cost part_cost",
             "start stop_at trial alphas every none",

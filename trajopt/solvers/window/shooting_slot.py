@@ -44,7 +44,7 @@ from trajopt.solvers.options import SLQOptions
 from trajopt.solvers.rules.line_search import DOUBLINGS, POLISHED, Trial
 from trajopt.solvers.shooting import iterate
 from trajopt.solvers.window.memory import TRIALS, common_source, trials_together
-from trajopt.solvers.window.slots import ArraySlot, Layout, constants, kernel, layout_of, loaded, prefixed
+from trajopt.solvers.window.slots import ITERATE, ArraySlot, Layout, constants, kernel, layout_of, loaded, prefixed
 from trajopt.stage.compiled.compiled_stages import node_flags
 from trajopt.stage.evaluation import Shooting, StageEvaluator
 
@@ -70,7 +70,6 @@ _CONSTANTS = {
 """Constants that the C text takes from Python."""
 _BLOCKS = ("A", "B", "Q", "q", "S", "R", "r")
 """Blocks that are the first iterate's where iterates share them."""
-_ITERATE = "xs us x_next costs lambda g A B d Q q S R r cost:d gradient:d defect:d gap:d"
 _POLICY, _STEP, _PROBLEM, _LIMITS = "K k Vx Vxx", "dx du", "A B d Q q S R r N:l", "lower upper"
 
 
@@ -84,7 +83,7 @@ SlotData = struct_of(
             "phases end_expand end_values end_end end_room",
             "n:l m:l riccati adjoint stationarity finite rollout",
             "node alphas lower upper",
-            *(prefixed(f"slot_{i}", _ITERATE) for i in range(SLOTS)),
+            *(prefixed(f"slot_{i}", ITERATE) for i in range(SLOTS)),
             prefixed("policy", _POLICY),
             "spare_K spare_k",
             *(prefixed(name, _STEP) for name in ("step", "current", "extra")),

@@ -22,6 +22,8 @@ from trajopt.solvers.methods.requests import Solved
 from trajopt.solvers.window.memory import LINE, shelf
 from trajopt.stage.kept import Kept
 
+ITERATE = "xs us x_next costs A B d Q q S R r lambda g cost:d gradient:d scaled:d defect:d gap:d costate:d plain:l"
+"""The fields of iterate_t of knots.h."""
 Shape = tuple[int, ...]
 _SECONDS = Struct("3d")
 

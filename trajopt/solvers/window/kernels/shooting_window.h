@@ -155,9 +155,6 @@ EXPORT long window_gains(shooting_t *s, double mu)
 
 /* -- kernels ------------------------------------------------------------------------------------------------------------------- */
 
-/* Lanes that are left over repeat the last problem. */
-#define SLOT_OF(l, slots, count) (slots)[(l) < (count) ? (l) : (count) - 1]
-
 /* The problems that are expanded: what is read of them, and the number of the phase that is next. */
 typedef struct {
     const shooting_window_t *w;
