@@ -1,9 +1,8 @@
 """Iterations and time over derivative methods, solvers and engines on six problems.
 
 The configs as bundled, with their guesses; every solver and method that can serve a problem, each with its default Hessian,
-which a column names.  Time: processor time of one solve
-after all is compiled, with the compiled engine; NumPy on two of the problems.  Where two solvers end in different optima, costs
-tell.
+which a column names.  Time: processor time of one solve and the checks of its solution, after all is compiled, with the compiled
+engine; NumPy on two of the problems.  The report names solvers that end in an optimum of a higher cost.
 """
 
 from __future__ import annotations
