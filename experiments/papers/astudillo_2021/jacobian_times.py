@@ -1,8 +1,8 @@
 """Times of forward and inverse dynamics and their Jacobians by AD and in closed form (Astudillo et al. 2021, fig. 1).
 
 One thread, batches of points in the same run: closed forms compiled by this library, as loops and as straight-line code; CasADi's
-Jacobian by reverse AD, as C code and interpreted; Pinocchio's closed forms, called from Python.  In place of Atlas (30) stands the
-G1 (29) on a fixed base; Yumi has no file here.
+Jacobian by reverse AD, as C code and interpreted; Pinocchio's closed forms, called from Python.  The G1 (29) on a fixed
+base takes the place of Atlas (30); Yumi has no file here.
 """
 
 from __future__ import annotations

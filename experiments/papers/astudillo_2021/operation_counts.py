@@ -2,9 +2,8 @@
 
 AD: CasADi's reverse mode of the value's expression graph.  Analytic: the closed forms as straight-line code.  Every
 arithmetic operation and elementary function counts as one, after constants of the robot are folded and common subexpressions
-shared; the numbers of the URDF are taken as they are, then with rotations within 1e-4 of a quarter turn made exact ("snapped";
-that alone saves a quarter).  Jacobians are in (q, v, tau) or (q, v, a).  Yumi has no file here; in place of Atlas (30) stands
-the G1 (29) on a fixed base.
+shared; the numbers of the URDF are taken as they are, then with rotations within 1e-4 of a quarter turn made exact ("snapped").
+Jacobians are in (q, v, tau) or (q, v, a).  Yumi has no file here; the G1 (29) on a fixed base takes the place of Atlas (30).
 """
 
 from __future__ import annotations

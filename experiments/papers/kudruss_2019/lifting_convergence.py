@@ -113,7 +113,7 @@ def converged(load: float, method: Method, quick: bool) -> Run:
             iterates.append(record.iterate())
 
     last = method.require(uncut(solve_task(config, task, remember)))
-    begun = iterates[: last.iterations]  # where each iteration began; the last record may tell of the end alone
+    begun = iterates[: last.iterations]  # where each iteration began; the last record may be of the end alone
     distances = [float(np.sqrt(((xs - last.xs) ** 2).sum() + ((us - last.us) ** 2).sum())) for xs, us in begun]
     return Run(last, [*distances, 0.0])
 

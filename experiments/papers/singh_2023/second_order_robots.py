@@ -3,7 +3,7 @@
 The closed forms compiled (loops, and for small robots straight-line code), a batch of points on one thread, public arrays in and
 out; CasADi's AD of the closed first derivatives, interpreted and as C code, in the same run, where a compiler ends within PATIENCE
 (long code at -O1, see generated_code); first derivatives likewise, by AD of the values.  Published times are the best of two
-compilers, with or without generated code, on an Intel i5-12400.  ATLAS (36) has no file here: the G1 (35) stands in its row.
+compilers, with or without generated code, on an Intel i5-12400.  ATLAS (36) has no file here: the G1 (35) takes its row.
 """
 
 from __future__ import annotations
@@ -88,14 +88,14 @@ def _row(title: str, order: str, kind: str, model: Model, published: Published, 
         tier: (program_call(PROGRAMS[order][kind], model, BATCH, unrolled=tier != "loops"), BATCH) for tier in tiers
     }
     lines: int | None = None
-    told = f"AD not tried: more than {LARGEST_AD} degrees of freedom"
+    ad_code = f"AD not tried: more than {LARGEST_AD} degrees of freedom"
     if model.nq != model.nv:
-        told = "AD not tried: floating base"
+        ad_code = "AD not tried: floating base"
     elif model.nv <= LARGEST_AD:
         f = BY_AD[order](model, kind)
         calls["AD, interpreted"] = interpreted_call(f, joined_samples(model, 1)[0]), 1
         code = generated(f, joined_samples(model, BATCH), QUICK_PATIENCE if quick else PATIENCE)
-        lines, told = code.lines, code.why
+        lines, ad_code = code.lines, code.why
         if code.call is not None:
             calls["AD, generated"] = code.call, BATCH
     seconds = medians([call for call, _ in calls.values()], 3 if quick else 9)
@@ -109,7 +109,7 @@ def _row(title: str, order: str, kind: str, model: Model, published: Published, 
         "AD, interpreted": found.get("AD, interpreted"),
         "AD, generated": found.get("AD, generated"),
         "lines of AD's C": lines,
-        "AD as C": told,
+        "AD as C": ad_code,
         "published": getattr(published, kind),
         "published AD": getattr(published, f"{kind}_AD"),
     }
