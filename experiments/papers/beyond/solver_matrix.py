@@ -97,7 +97,10 @@ def _config(problem: str, solver: str, method: str, engine: str, quick: bool) ->
 
 def _remarks(rows: list[dict[str, Any]]) -> list[str]:
     solved = [r for r in rows if r["solved"]]
-    parts = [f"{len(solved)} of {len(rows)} solves converged; each may last {TIME_LIMIT:.0f} s."]
+    possible = sum(r["iterations"] is not None for r in rows)
+    parts = [f"{len(solved)} of {possible} solves converged; each may last {TIME_LIMIT:.0f} s."]
+    if possible < len(rows):
+        parts.append(f"{len(rows) - possible} more combinations are not possible, for the reasons in data.csv.")
     for problem in dict.fromkeys(r["problem"] for r in solved):
         own = [r for r in solved if r["problem"] == problem]
         fastest, least = min(own, key=lambda r: r["milliseconds"]), min(r["cost"] for r in own)
