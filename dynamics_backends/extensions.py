@@ -46,7 +46,7 @@ class Registry(MutableMapping[str, T]):
     ) -> None:
         self.kind, self.group, self._checked = kind, f"{PREFIX}{group}", checked
         self._values: dict[str, T] = dict(builtin or {})
-        self._builtin = frozenset(self._values)
+        self._builtin = tuple(self._values)
 
     def register(self, name: str, value: Any) -> None:
         """Store an object under a name; one that was registered before is replaced.
@@ -82,9 +82,10 @@ class Registry(MutableMapping[str, T]):
     def __len__(self) -> int:
         return len(list(iter(self)))
 
-    def is_builtin(self, name: str) -> bool:
-        """True for a built-in name."""
-        return name in self._builtin
+    @property
+    def builtin(self) -> tuple[str, ...]:
+        """The built-in names."""
+        return self._builtin
 
     def loaded(self) -> dict[str, T]:
         """The built-in and registered ones, and those of entry points that were asked for."""

@@ -50,14 +50,16 @@ class ValueMap:
 
     def __call__(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Rows:
         """Rows (n_out, N) of float64. Raises MissingCapability for other scalars."""
-        given = [np.asarray(part) for part in (x, u, t, *p.values())]
-        if not all(np.issubdtype(part.dtype, np.floating) for part in given if part.size):
+        x, u, t = np.asarray(x), np.asarray(u), np.asarray(t)
+        parts = {key: np.asarray(rows) for key, rows in p.items()}
+        if not all(part.dtype.kind == "f" or not part.size for part in (x, u, t, *parts.values())):
             raise MissingCapability(
                 f"the backend {self.name} has values at numbers alone: no other method can trace or differentiate its dynamics"
             )
-        n = given[0].shape[1]
-        batch = {key: np.ascontiguousarray(np.broadcast_to(rows, (len(rows), n)).T) for key, rows in p.items()}
-        return self.at(Batch.of(self, given[0].T, np.reshape(given[1], (self.nu, n)).T, given[2], batch)).T
+        n = x.shape[1]
+        return self.at(
+            Batch(x, u.reshape(self.nu, n), np.broadcast_to(t, (n,)), {k: _wide(v, n) for k, v in parts.items()})
+        ).T
 
     def at(self, b: Batch) -> Array:
         """The value (N, n_out), its shape checked."""
@@ -69,8 +71,12 @@ class OwnBackend:
 
     engine = "numpy"
 
-    def __init__(self, own: Any, map: ValueMap, name: str, options: Mapping[str, Any]) -> None:
+    def __init__(
+        self, own: Any, map: ValueMap, name: str, options: Mapping[str, Any], system: Map | None = None
+    ) -> None:
         self.own, self.name, self.options = own, name, options
+        self.system = system
+        """The system that it was made for, which other backends can differentiate; None where there is none."""
         self.map: Map = map
         self._values = map
 
@@ -142,7 +148,14 @@ def own_backend(
             f"the number of states) and nu; missing: {missing}"
         )
     second = callable(getattr(given, "hessian_contraction", None))
-    return (OwnSecondOrder if second else OwnBackend)(given, ValueMap(name, given.f, sizes), name, dict(options or {}))
+    return (OwnSecondOrder if second else OwnBackend)(
+        given, ValueMap(name, given.f, sizes), name, dict(options or {}), like
+    )
+
+
+def _wide(rows: Array, n: int) -> Array:
+    """Rows (m, n) of a parameter that may have one column."""
+    return np.broadcast_to(rows, (len(rows), n)) if rows.ndim == 2 else np.repeat(rows[:, None], n, axis=1)
 
 
 def batch_first(b: Batch) -> tuple[Array, Array, Array, dict[str, Array]]:

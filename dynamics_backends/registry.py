@@ -190,6 +190,11 @@ def as_backend(given: DynamicsBackend | Map) -> DynamicsBackend:
     return make_backend(given, "analytic" if isinstance(given, HasPartials) else "forward_ad")
 
 
+def source_of(backend: DynamicsBackend) -> Map | None:
+    """The system of a backend that others can differentiate; None where a user's backend was made for none."""
+    return backend.system if isinstance(backend, OwnBackend) else unwrapped(backend.map)
+
+
 def same_method(backend: DynamicsBackend, map: Map) -> DynamicsBackend:
     """A backend of another map by the same method with the same options, on the same engine.
 

@@ -18,7 +18,15 @@ USERS_ENGINE = registry.DEFAULT_ENGINE
 """What tests run on, but for those marked ``numpy``."""
 ON_USERS_ENGINE = tuple(
     f"tests/{folder}"
-    for folder in ("trajopt/solvers", "trajopt/results", "trajopt/replanning", "problems", "experiments")
+    for folder in (
+        "trajopt/solvers",
+        "trajopt/results",
+        "trajopt/replanning",
+        "trajopt/config",
+        "trajopt/comparison",
+        "problems",
+        "experiments",
+    )
 )
 """What a user does runs as a user runs it. The folders below are about formulas in Python, or name the engines that they
 compare: they are marked ``numpy``, and single tests elsewhere that evaluate what cannot be traced."""

@@ -173,6 +173,10 @@ from dynamics_backends.time_scaled import (
     TimeScaled as TimeScaled,
     time_scaled as time_scaled,
 )
+from trajopt.comparison.compare import (
+    Comparison as Comparison,
+    compare as compare,
+)
 from trajopt.config.config import ConfigError as ConfigError
 from trajopt.config.load import (
     LoadedProblem as LoadedProblem,

@@ -29,6 +29,7 @@ THEMES: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("tasks", "Tasks and configurations", ("trajopt.config",)),
     ("guesses", "Guesses and inverse kinematics", ("trajopt.guesses",)),
     ("solvers", "Solvers and their options", ("trajopt.solvers",)),
+    ("comparison", "Comparisons", ("trajopt.comparison",)),
     ("solutions", "Solutions, statuses and reports", ("trajopt.results",)),
     ("validation", "Validation", ("trajopt.validation",)),
     ("sweeps", "Studies of many problems", ("trajopt.sweeps",)),

@@ -28,7 +28,7 @@ from dynamics_backends.protocol import (
     Parameters,
     SecondOrderBackend,
 )
-from dynamics_backends.registry import backend_names, make_backend, missing_capability
+from dynamics_backends.registry import METHODS, make_backend, missing_capability, source_of
 from dynamics_backends.scalar import Rows, Scalar, stack
 from experiments.analysis.check_blocks import LEFT_OUT, REFERENCE, Line, Points, Probe, first_order, second_order
 from trajopt import SampledSystem
@@ -77,7 +77,8 @@ class Extent(NamedTuple):
         """What suits the size of a task; whole: everything, however long it takes."""
         small = task.ocp.manifold.ndx + task.ocp.nu < LARGE
         if small or whole:
-            return cls(own, backend_names(), backend_names(), 4, None, False)
+            methods = tuple(dict.fromkeys((*METHODS.builtin, own)))
+            return cls(own, methods, methods, 4, None, False)
         return cls(own, tuple(dict.fromkeys((own, "central_difference"))), (own,), 1, 2, True)
 
 
@@ -169,10 +170,15 @@ class _Check(NamedTuple):
             at = at._replace(u=at.u[:, : found.nu])
             p = _phase_parameters(self.task, at.knots)
             yield from self._system(found, at, p, self.label(i))
-            yield from self._step(found, at, p, self.label(i))
+            if self.extent.own in METHODS.builtin:  # steps of other backends have no implicit damping
+                yield from self._step(found, at, p, self.label(i))
 
     def _system(self, dynamics: SampledSystem | ImpactStage, at: Points, p: Parameters, label: str) -> Iterator[Line]:
-        system, what = dynamics.backend.map, f"{_noun(dynamics)}{label}"
+        system, what = source_of(dynamics.backend), f"{_noun(dynamics)}{label}"
+        if system is None:
+            told = f"they are known to their backend {dynamics.backend.name} alone"
+            yield Line(what, "", LEFT_OUT, None, told)
+            return
 
         def jacobians(method: str) -> Jacobians:
             return self._backend(system, method).jacobians(at.x, at.u, at.t, p)
@@ -180,7 +186,7 @@ class _Check(NamedTuple):
         methods = [m for m in self.extent.methods if m != REFERENCE]
         able = yield from self._able(what, system, methods)
         yield from first_order(what, system, ("fx", "fu"), at, p, {m: partial(jacobians, m) for m in able})
-        missing = [m for m in backend_names() if m not in (*self.extent.methods, REFERENCE)]
+        missing = [m for m in METHODS.builtin if m not in (*self.extent.methods, REFERENCE)]
         if missing:
             in_c = "" if self.engine == "numpy" else f", in C all except first derivatives of {self.extent.own}"
             told = (
@@ -268,7 +274,8 @@ class _Check(NamedTuple):
             return make_backend(residual, method, engine=engine).jacobians(at.x, at.u, at.t, p)
 
         closed = isinstance(residual, HasPartials)
-        methods = [m for m in self.extent.methods if m != REFERENCE and (closed or m != "analytic")]
+        known = [m for m in self.extent.methods if m in METHODS.builtin and m != REFERENCE]
+        methods = [m for m in known if closed or m != "analytic"]
         yield from first_order(what, residual, ("rx", "ru"), at, p, {m: partial(jacobians, m) for m in methods})
         if isinstance(part, CostTerm):
             yield from self._cost_hessian(what, part, at.first(self.extent.points), local)

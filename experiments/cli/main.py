@@ -39,8 +39,8 @@ from experiments.cli.view_command import require_video, view
 
 if TYPE_CHECKING:
     from experiments.analysis.check import Line
-    from experiments.analysis.compare import Run
     from trajopt import Guess, IterationRecord, Solution
+    from trajopt.comparison.compare import Run
     from trajopt.config.config import Config
     from trajopt.config.load import LoadedProblem
     from trajopt.config.task import Task
@@ -325,17 +325,18 @@ def compare(
     out: str | None,
 ) -> None:
     """Solve CONFIG with several backends, solvers and Hessians; write a table, a CSV file and a convergence plot."""
-    from experiments.analysis import compare as comparison
+    from trajopt.comparison.compare import run_all
+    from trajopt.config.variants import config_variants, first_task
     from trajopt.validation.validation import require_valid
 
     settings = configured(config, overrides, urdf=urdf, out=out)
-    given = comparison.variants(settings, backends, solvers, hessians)
-    task = comparison.first_task(given)
+    given = config_variants(settings, backends, solvers, hessians)
+    task = first_task(given)
     warn(task.warnings)
     warn(f.message for f in require_valid(task.ocp, task.guess))
     folder, runs = results_folder(settings.directory, COMPARISON_FILES), []
     with suppress(KeyboardInterrupt):
-        for run in _with_progress(comparison.run_all(given), len(given)):
+        for run in _with_progress(run_all(given), len(given)):
             runs.append(run)
     interrupted = len(runs) < len(given)
     if interrupted:
@@ -356,18 +357,14 @@ def compare(
 
 def _write_comparison(folder: Path, runs: Sequence[Run], title: str) -> list[Path]:
     """Print the table and write the files; those with curves only where a run has some."""
-    from experiments.analysis import compare as comparison
-    from experiments.plots.plotting import plot_comparison
+    from trajopt.comparison.compare import Comparison
 
-    table = comparison.markdown(runs)
-    click.echo(table, nl=False)
+    comparison = Comparison(tuple(runs), title)
+    click.echo(str(comparison), nl=False)
     markdown, values, picture = (folder / name for name in COMPARISON_FILES)
-    markdown.write_text(table, encoding="utf-8")
-    written = [markdown, comparison.write_csv(values, runs)]
-    histories = {run.key: run.solution.history for run in runs if run.solution is not None and run.solution.history}
-    if histories:
-        written.append(plot_comparison(picture, histories, title))
-    return written
+    markdown.write_text(str(comparison), encoding="utf-8")
+    written = [markdown, comparison.write_csv(values), comparison.plot(picture)]
+    return [path for path in written if path is not None]
 
 
 def _with_progress(items: Any, total: int) -> Iterator[Any]:

@@ -10,12 +10,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from experiments.analysis.compare import with_solver
 from problems.robots import is_path
 from trajopt import Sweep, SweepProblem, sweep
 from trajopt.config.build import build_task, solve_task
 from trajopt.config.config import Config, ConfigError, SweepSettings, override_problem, read_config, set_value
 from trajopt.config.task import SettingsError
+from trajopt.config.variants import with_solver
 from trajopt.sweeps.run import Report
 
 _FILES = ("robot", "scene")

@@ -85,12 +85,14 @@ def test_the_entry_points_of_the_project_load():
     import tomllib
     from pathlib import Path
 
-    from trajopt.config import registry
+    from trajopt.comparison.compare import PLOTS
+    from trajopt.config.registry import CONFIG_FOLDERS, PROBLEMS
 
     project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text("utf-8"))["project"]
     groups = project["entry-points"]
-    assert set(groups) == {"trajopt.problems", "trajopt.configs"}
-    for group, known in (("trajopt.problems", registry.PROBLEMS), ("trajopt.configs", registry.CONFIG_FOLDERS)):
+    registries = {"trajopt.problems": PROBLEMS, "trajopt.configs": CONFIG_FOLDERS, "trajopt.plots": PLOTS}
+    assert set(groups) == set(registries)
+    for group, known in registries.items():
         for name, value in groups[group].items():
             assert known._loaded(EntryPoint(name, value, group))
         assert set(groups[group]) <= set(known), "install the project again: pip install -e ."

@@ -19,11 +19,11 @@ from click.testing import CliRunner
 
 import trajopt as to
 from dynamics_backends.systems.bodies.free_body import FreeBody
-from experiments.analysis.compare import COLUMNS, NOTES
 from experiments.cli import saving
 from experiments.cli.main import main
 from problems.robots import robot_path
 from trajopt import Solution
+from trajopt.comparison.compare import COLUMNS, NOTES
 
 CONFIG = """
 backend = "analytic"
@@ -581,7 +581,7 @@ def test_compare_reports_the_error_of_differences(config, out):
 
 
 def test_compare_marks_another_problem(config, out, monkeypatch):
-    from experiments.analysis import compare as comparison
+    from trajopt.config import variants as comparison
 
     build, built = comparison.build_task, []
 
@@ -601,7 +601,7 @@ def test_compare_marks_another_problem(config, out, monkeypatch):
 
 
 def test_compare_writes_finished_rows_before_it_raises_a_defect(config, out, monkeypatch):
-    from experiments.analysis import compare as comparison
+    from trajopt.config import variants as comparison
 
     solve = comparison.solve_task
 
@@ -636,8 +636,8 @@ def test_compare_writes_finished_rows_after_ctrl_c_between_two_runs(config, out,
 
 
 def test_compare_keeps_the_finished_runs_after_an_interruption(config, out, monkeypatch):
-    from experiments.analysis import compare as comparison
     from trajopt import StatusCode
+    from trajopt.config import variants as comparison
 
     solve, solved = comparison.solve_task, []
 

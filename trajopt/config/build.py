@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
@@ -10,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from dynamics_backends.protocol import DynamicsBackend, Map
-from dynamics_backends.registry import engine_in_use, make_backend
+from dynamics_backends.registry import make_backend
 from dynamics_backends.rigid_body.robots import ROBOT_WARNINGS
 from trajopt.config.config import Backend, Config, read_config
 from trajopt.config.free_time import freed
@@ -23,6 +22,7 @@ from trajopt.problem.ocp import OCP
 from trajopt.results.records import PHASES, Callback
 from trajopt.results.solution import Solution
 from trajopt.results.status import Status, StatusCode
+from trajopt.solvers import prepare
 from trajopt.solvers.registry import checked_afterwards, solve, solver_options
 from trajopt.validation.broken_limits import broken_limits, self_collision_note
 from trajopt.validation.validation import InvalidProblem, errors_of
@@ -218,25 +218,8 @@ def patient(options: Any, patience: int | None) -> Any:
 
 
 def make_ready(config: Config, task: Task) -> float:
-    """Compile and load all that a solve will call, without solving; the seconds that took.
-
-    What is made is kept, in memory and on disk, so that the solve after it spends its time on solving. Raises what the
-    solve would raise before its first iteration.
-    """
-    from trajopt.solvers.prepare import prepare
-    from trajopt.stage.start import starting
-
-    began = time.perf_counter()
-    sweeps = None
-    if engine_in_use(config.backend.engine) == "compiled":
-        from trajopt.lq.compiled_lq import load_ahead
-
-        sweeps = load_ahead(task.ocp.manifold.ndx, task.ocp.nu)  # beside the stage
-    with starting("compiled"):
-        prepare(task.ocp, task.guess, config.solver_options)
-    if sweeps is not None:
-        sweeps.join()
-    return time.perf_counter() - began
+    """Compile and load all that a solve of a task will call; see :func:`trajopt.solvers.prepare.make_ready`."""
+    return prepare.make_ready(task.ocp, task.guess, config.solver_options)
 
 
 def warm_start(task: Task, path: str | Path) -> tuple[Guess, list[str]]:

@@ -85,7 +85,7 @@ class Backend(Checked):
             "step": (self.step is None or (steps and 0 < self.step <= LARGEST_STEP), _STEP),
             "mode": (self.mode is None or modes, "no mode: only casadi_ad has one"),
             "options": (
-                not self.options or not METHODS.is_builtin(self.name),
+                not self.options or self.name not in METHODS.builtin,
                 "no options: only a registered backend has some",
             ),
         }

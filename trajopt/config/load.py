@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import asdict, dataclass, is_dataclass, replace
 from pathlib import Path
@@ -23,12 +23,14 @@ from trajopt.config.build import (
 )
 from trajopt.config.config import TABLES, Config, changed_config, load_config
 from trajopt.config.task import Task
+from trajopt.config.variants import ConfigVariant, config_variants
 from trajopt.guesses.guesses import Motion, as_guess
 from trajopt.problem.guess import Guess
 from trajopt.problem.ocp import OCP
 from trajopt.results.records import Callback
 from trajopt.results.report import ConsoleTable, report_lines
 from trajopt.results.solution import Solution
+from trajopt.step.other_backend import BackendChoice
 
 
 @dataclass(frozen=True)
@@ -82,6 +84,17 @@ class LoadedProblem:
     def settings(self) -> Any:
         """Settings of the problem, a dataclass, with the defaults that depend on the robot."""
         return self.config.resolved(self.task.resolved).problem
+
+    def variants(
+        self,
+        backends: Sequence[BackendChoice],
+        solvers: Sequence[str],
+        hessians: Sequence[str] = (),
+        options: Mapping[str, Mapping[str, Any]] | None = None,
+        guess: Guess | None = None,
+    ) -> list[ConfigVariant]:
+        """The combinations that :func:`trajopt.compare` runs. Raises ConfigError for unknown names and wrong options."""
+        return config_variants(self.config, backends, solvers, hessians, options, guess)
 
     def starting_at(self, guess: Guess) -> LoadedProblem:
         """The same problem with another guess, without the relaxed problems that are solved before it."""

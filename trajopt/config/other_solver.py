@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
+from trajopt.solvers.options import accepts
 from trajopt.solvers.registry import SOLVERS
 
 
@@ -29,12 +30,3 @@ def carried_over(options: Mapping[str, Any], old: str, new: str) -> tuple[dict[s
         else:
             left.append(key)
     return kept, left
-
-
-def accepts(Options: Any, key: str, value: Any) -> bool:
-    """True if an option that a dataclass has may have a value; options check themselves when they are made."""
-    try:
-        Options(**{key: value})
-    except ValueError:
-        return False
-    return True

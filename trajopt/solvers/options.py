@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from trajopt.solvers.qp.qp import QP_SOLVERS
 from trajopt.solvers.termination import Errors
@@ -397,3 +397,12 @@ class AutoOptions:
         _require_positive(self, "time_limit", or_none=True)
         _require_tolerances(self, "gradient_tolerance", "constraint_tolerance", or_none=True)
         _require(isinstance(self.fallback, bool), "fallback", self.fallback, "true or false")
+
+
+def accepts(Options: Any, key: str, value: Any) -> bool:
+    """True if an option that a dataclass has may have a value; options check themselves when they are made."""
+    try:
+        Options(**{key: value})
+    except ValueError:
+        return False
+    return True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 from trajopt.guesses.guesses import Guess
@@ -24,7 +25,28 @@ def prepare(ocp: OCP, guess: Guess, options: Any) -> None:
     if isinstance(options, AutoOptions):
         attempt = next(iter(attempts(ocp)))
         ocp, options = attempt.ocp, _KINDS[attempt.solver](**attempt.needs)
-    _PREPARED[type(options)](ocp, guess, options)
+    _PREPARED.get(type(options), _own_method)(ocp, guess, options)
+
+
+def make_ready(ocp: OCP, guess: Guess, options: Any) -> float:
+    """Compile and load all that a solve will call, without solving; the seconds that took.
+
+    Later solves find it in memory, and on disk, so that they spend their time on solving. Raises what the solve would raise before
+    its first iteration.
+    """
+    from trajopt.stage.start import starting
+
+    began = time.perf_counter()
+    sweeps = None
+    if is_compiled(ocp):
+        from trajopt.lq.compiled_lq import load_ahead
+
+        sweeps = load_ahead(ocp.manifold.ndx, ocp.nu)  # in parallel with the stages
+    with starting("compiled"):
+        prepare(ocp, guess, options)
+    if sweeps is not None:
+        sweeps.join()
+    return time.perf_counter() - began
 
 
 def _shooting(ocp: OCP, guess: Guess, options: SLQOptions) -> None:
@@ -66,6 +88,10 @@ def _ipm(ocp: OCP, guess: Guess, options: IPMOptions) -> None:
     from trajopt.solvers.ipm import prepared
 
     prepared(ocp, guess, options)
+    numerics_for(ocp)
+
+
+def _own_method(ocp: OCP, guess: Guess, options: Any) -> None:
     numerics_for(ocp)
 
 

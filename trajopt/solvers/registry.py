@@ -37,6 +37,7 @@ from trajopt.stage.kept import Kept, borrowed
 from trajopt.stage.not_compiled import gathered
 from trajopt.stage.start import Start, served, starting
 from trajopt.step.contraction import missing_curvature
+from trajopt.step.other_backend import BackendChoice, with_backend
 from trajopt.validation.finiteness import explained
 from trajopt.validation.validation import ERROR, Finding, InvalidProblem, require_valid, validate as findings_of
 
@@ -190,6 +191,7 @@ def solve(
     callback: Callback | None = None,
     solver: str | None = None,
     *,
+    backend: BackendChoice | None = None,
     warm_start: WarmStart | None = None,
     check: bool = True,
     start: Start | None = None,
@@ -201,6 +203,8 @@ def solve(
     whose options they are (:mod:`trajopt.solvers.auto`). options: of the solver, as its dataclass or as a mapping; a name that
     stands for certain options ("gnms") overrides those of a dataclass. callback: called with an
     :class:`~trajopt.results.records.IterationRecord` after each iteration.
+    backend: of the derivatives of all phases, in place of those of the problem: a name, or a mapping with "name", "engine" and
+    options (:mod:`trajopt.step.other_backend`).
     warm_start: of an earlier solution. check: validate the problem first, and afterwards decide the status by all checks of
     :mod:`trajopt.solvers.success`: feasible, optimal, confirmed by a replay on finely integrated dynamics, goals met. False is for
     loops that solve one problem again and again with other values: the status then covers feasibility and optimality alone, by the
@@ -222,6 +226,7 @@ def solve(
     (True, 1, True)
     """
     _require_problem(ocp)
+    ocp = ocp if backend is None else with_backend(ocp, backend)
     solver, chosen = chosen_options(solver, options)
     run = SOLVERS[solver][0]
     if warm_start is not None and not isinstance(warm_start, WarmStart):

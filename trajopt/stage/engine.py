@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
-from dynamics_backends.protocol import MissingCapability
+from dynamics_backends import registry
+from dynamics_backends.protocol import MissingCapability, is_generic
+from dynamics_backends.registry import engine_in_use
 from trajopt.lq.lq_solver import LQSolver, NumpyLQ
 from trajopt.problem.constraints import Constraint
 from trajopt.problem.ocp import OCP
@@ -158,8 +160,19 @@ def is_compiled(ocp: OCP) -> bool:
 
 
 def lq_solver_for(ocp: OCP, carried: bool = False) -> LQSolver:
-    """The solver of LQ problems of a problem's size; carried: with the controls of the step before as part of the state."""
-    return compiled_lq_solver(ocp.manifold.ndx + (ocp.nu if carried else 0), ocp.nu) if is_compiled(ocp) else NumpyLQ()
+    """The solver of LQ problems of a problem's size; carried: with the controls of the step before as part of the state.
+
+    It is compiled for users' backends too: their engine is NumPy for want of a source, not by choice.
+    """
+    if not is_compiled(ocp) and not (has_own_backend(ocp) and engine_in_use(registry.DEFAULT_ENGINE) == "compiled"):
+        return NumpyLQ()
+    return compiled_lq_solver(ocp.manifold.ndx + (ocp.nu if carried else 0), ocp.nu)
+
+
+def has_own_backend(ocp: OCP) -> bool:
+    """True if a phase has a user's backend."""
+    samplings = (phase.dynamics.sampling for phase in ocp.phases)
+    return any(s is not None and not is_generic(s.backend.map) for s in samplings)
 
 
 def compiled_lq_solver(ndx: int, nu: int) -> LQSolver:

@@ -18,13 +18,13 @@ import problems
 from dynamics_backends.rigid_body.derivatives.fd_derivatives import FDSVA
 from dynamics_backends.rigid_body.derivatives.fd_second_order import FD_SECOND_ORDER
 from dynamics_backends.rigid_body.urdf.loader import URDFWarning
-from experiments.analysis.compare import with_solver
 from experiments.analysis.timing import medians, program_call
 from experiments.papers.method import require
 from experiments.papers.study import Outcome
 from problems.robots import load_robot
 from trajopt.config.build import build_task, make_ready, solve_task, uncut
 from trajopt.config.config import load_config
+from trajopt.config.variants import with_solver
 
 SOURCE = "Beyond the papers; contraction of J. N. Nganga, P. M. Wensing, RA-L 2021, extended."
 CONFIGS = Path(problems.__file__).parent / "configs"

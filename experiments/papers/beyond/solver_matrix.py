@@ -16,11 +16,11 @@ from typing import Any
 
 import problems
 from dynamics_backends.registry import backend_names
-from experiments.analysis.compare import with_solver
 from experiments.papers.method import ran, require
 from experiments.papers.study import Outcome
 from trajopt.config.build import build_task, make_ready, solve_task, uncut
 from trajopt.config.config import Config, load_config
+from trajopt.config.variants import with_solver
 
 SOURCE = "Beyond the papers."
 CONFIGS = Path(problems.__file__).parent / "configs"

@@ -1,4 +1,4 @@
-"""From here to there, not through the shelf, as fast as the motors allow: an arm among obstacles, from rest to rest.
+"""Arm among obstacles: from rest to rest, around the bodies of a scene, as fast as the motors allow.
 
 The problem is that of :mod:`problems.arms.scenes.in_scene`. Its solution is checked with the true shapes, a thousand times a second
 of motion (:mod:`trajopt.collisions.mesh_check`); where it comes too close it is solved again with other pairs and more margin

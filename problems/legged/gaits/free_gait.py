@@ -1,4 +1,4 @@
-"""A gait that nobody prescribes, in receding horizon: a legged robot is told how fast to go, and finds when and where to step.
+"""Gait found in receding horizon: a legged robot walks at a commanded speed and finds when and where to step.
 
     minimize   sum_k dt/2 ( |s(x_k) - s_ref|_Q^2 + w_s sum_f e^(-2 z_f / c) |v_f|^2 + w_u |u_k - u_rest|^2 )
                + share/2 |s(x_N) - s_ref|_Q^2

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from experiments.analysis.compare import with_solver
 from experiments.cli.main import main
 from experiments.plots.sweep_plots import places
 from experiments.sweep.run import FromConfig, with_variations
 from trajopt import Sweep
 from trajopt.config.build import build_task, solve_task
 from trajopt.config.config import ConfigError, load_config, read_config
+from trajopt.config.variants import with_solver
 from trajopt.solvers.batch.solve_batch import solve_batch
 from trajopt.sweeps import rows
 

@@ -270,3 +270,40 @@ def test_a_configuration_names_a_registered_contact_law():
         read_config({"problem": {**table, "contact_law": "harder"}})
     with pytest.raises(TypeError, match="expected a frozen dataclass with force, slopes and bends"):
         to.register_contact_law("none", Pendulum)
+
+
+def test_the_derivatives_of_a_registered_backend_are_checked():
+    """Beside those of the system that it was made for, as `trajopt check` does."""
+    from experiments.analysis.check import check_task
+
+    class Biased(Reference):
+        def jacobians(self, x, u, t, p):
+            value, fx, fu = super().jacobians(x, u, t, p)
+            return value, fx + 1e-3, fu
+
+    to.register_backend("reference", Reference)
+    to.register_backend("biased", Biased)
+    for name, passed in (("reference", True), ("biased", False)):
+        problem = to.load_problem("cart_pole_swing_up", backend=name)
+        lines = [line for line in check_task(problem.task, name) if line.method == name and line.error is not None]
+        assert [line.block for line in lines] == ["fx", "fu"] and lines[0].passed == passed and lines[1].passed
+    alone = to.Task(swing(Pendulum()), to.constant_guess(swing(Pendulum())))
+    assert "known to their backend Pendulum alone" in next(check_task(alone, "Pendulum")).entry
+
+
+def test_a_replanning_loop_follows_a_plan():
+    ocp = swing(Pendulum())
+    plan = to.Plan.of(to.solve(ocp, solver="slq"), 0.0)
+    plant = to.SampledPlant(ocp.phases[0].dynamics, ocp.x0, 0.01)
+    loop = to.ReplanningLoop(to.Shrinking(ocp), to.RealTimeSLQ(), plant, plan, to.Timing(tick=0.01, period=0.1))
+    log = loop.run(0.5)
+    assert np.isfinite(log.xs).all() and len(log.solves) >= 4
+
+
+@pytest.mark.needs_compiler
+def test_linear_algebra_is_compiled_beside_a_user_backend():
+    from trajopt.lq.lq_solver import NumpyLQ
+    from trajopt.stage.engine import lq_solver_for
+
+    assert not isinstance(lq_solver_for(swing(Pendulum())), NumpyLQ)
+    assert isinstance(lq_solver_for(swing(built_in())), NumpyLQ)  # whose engine was chosen

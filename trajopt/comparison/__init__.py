@@ -1,0 +1,1 @@
+"""Comparisons of backends, solvers and Hessians on one problem."""

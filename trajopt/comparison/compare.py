@@ -1,0 +1,475 @@
+"""One problem solved by several backends, solvers and Hessians: a table, a CSV file, and a plot of their convergence.
+
+A row shows what ran, not what was asked for: the Hessian, the integrator, the engine.  Rows are comparable where they solve the
+same model: the same problem (time steps and cost agree along the guess), the same integrator and the same Hessian as the first
+finished row; a row of another model says so, with the reason.  A combination that cannot run is a row with its reason.
+"""
+
+from __future__ import annotations
+
+import csv
+from abc import abstractmethod
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from dynamics_backends.compiled.interface.libraries import CompilerError
+from dynamics_backends.compiled.interface.sources import TraceError
+from dynamics_backends.extensions import Registry
+from dynamics_backends.names import UnknownName
+from dynamics_backends.registry import METHODS, engine_in_use
+from trajopt.comparison.derivative_error import REFERENCE, derivative_error
+from trajopt.guesses.guesses import Motion, as_guess, constant_guess
+from trajopt.problem.guess import Guess
+from trajopt.problem.ocp import OCP
+from trajopt.results.records import OTHER, PHASES
+from trajopt.results.solution import Solution
+from trajopt.results.status import StatusCode
+from trajopt.solvers.options import accepts
+from trajopt.solvers.prepare import make_ready
+from trajopt.solvers.registry import chosen_options, solve, solver_options
+from trajopt.stage.numerics import numerics_for
+from trajopt.step.contraction import missing_curvature
+from trajopt.step.other_backend import BackendChoice, with_backend
+from trajopt.validation.validation import InvalidProblem
+
+COLUMNS = (
+    "row",
+    "problem",
+    "backend",
+    "engine",
+    "integrator",
+    "solver",
+    "hessian",
+    "status",
+    "comparable",
+    "iterations",
+    "final_cost",
+    "gradient",
+    "violation",
+    "derivative_error",
+    "time_total",
+    *(f"time_{phase}" for phase in (*PHASES, OTHER)),
+)
+NOTES = "notes"
+"""The last column of the CSV file; sentences under the Markdown table."""
+IMPOSSIBLE, DEFECT = "not possible", "error"
+"""In the place of a status: the combination cannot run, and an exception that nobody foresaw."""
+CANNOT_RUN = (ValueError, OSError, ImportError, CompilerError, TraceError)
+"""Exceptions that say why a combination cannot run."""
+SAME = 1e-6
+"""Largest difference of states and costs, relative to max(1, their size), that rounding makes between engines and methods."""
+PLOTS: Registry[Any] = Registry("plot", "plots")
+"""Plots by name, which lie above this package; "comparison" is called with a path, histories by (solver, backend), and a title."""
+
+
+class Posed(Protocol):
+    """A problem with the guess that a solve starts from."""
+
+    @property
+    def ocp(self) -> OCP: ...
+    @property
+    def guess(self) -> Guess: ...
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A combination to run. problem: name of the problem. backend, engine, solver: names. options: of the solver. hessian: the one
+    asked for, "" for the solver's own. reason: why it cannot run, or ""."""
+
+    problem: str
+    backend: str
+    engine: str
+    solver: str
+    options: Any
+    hessian: str = ""
+    reason: str = ""
+
+    @abstractmethod
+    def posed(self) -> Posed:
+        """The problem by this backend. Raises what its construction raises."""
+
+    @abstractmethod
+    def solved(self, posed: Posed) -> Solution:
+        """The solution, with all that a solve needs compiled beforehand, so that times are those of solving."""
+
+    @abstractmethod
+    def reference(self) -> OCP:
+        """The problem by the derivatives of :data:`REFERENCE`, in NumPy."""
+
+
+@dataclass(frozen=True)
+class OCPVariant(Variant):
+    """A combination for a problem of a script; backend_choice: None for the problem's own backends."""
+
+    ocp: OCP = field(kw_only=True)
+    guess: Guess = field(kw_only=True)
+    backend_choice: BackendChoice | None = field(default=None, kw_only=True)
+
+    def posed(self) -> OCPVariant:
+        """See :class:`Variant`."""
+        if self.backend_choice is None:
+            return self
+        return replace(self, ocp=with_backend(self.ocp, self.backend_choice), backend_choice=None)
+
+    def solved(self, posed: Posed) -> Solution:
+        """See :class:`Variant`."""
+        make_ready(posed.ocp, posed.guess, self.options)
+        return solve(posed.ocp, posed.guess, self.options, solver=self.solver)
+
+    def reference(self) -> OCP:
+        """See :class:`Variant`."""
+        return with_backend(self.ocp, {"name": REFERENCE, "engine": "numpy"})
+
+
+@dataclass(frozen=True)
+class Facts:
+    """The engine, scheme and solver that one combination ran with.
+
+    engine: "compiled", "numpy", or "compiled in part". integrator: the scheme, its substeps and the hold of the controls.
+    hessian: see :class:`~trajopt.results.solution.Solution`. solver: with the methods that ``auto`` has called.
+    derivative_error: see :mod:`trajopt.comparison.derivative_error`.
+    """
+
+    engine: str
+    integrator: str
+    solver: str
+    hessian: str
+    derivative_error: float
+
+
+@dataclass(frozen=True)
+class Run:
+    """One row. number: from 1 on. solution, facts: None where the combination did not run. comparable: "no" where ``notes`` say how
+    the model differs from that of the first finished row. error: an exception that nobody foresaw."""
+
+    number: int
+    variant: Variant
+    solution: Solution | None = None
+    facts: Facts | None = None
+    comparable: str = ""
+    notes: tuple[str, ...] = ()
+    error: Exception | None = field(default=None, compare=False)
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """Solver with its Hessian, and backend."""
+        row = self.row()
+        return f"{row['solver']} {row['hessian']}".strip(), row["backend"]
+
+    def row(self) -> dict[str, Any]:
+        """The values of :data:`COLUMNS`; times in seconds; gradient of the Lagrangian and violation at the end."""
+        variant, s, facts = self.variant, self.solution, self.facts
+        row: dict[str, Any] = dict.fromkeys(COLUMNS, float("nan"))
+        row |= {"row": self.number, "problem": variant.problem, "backend": variant.backend}
+        row["comparable"] = self.comparable
+        if s is None or facts is None:
+            asked = variant.hessian or getattr(variant.options, "hessian", "")
+            status = IMPOSSIBLE if self.error is None else DEFECT
+            engine = engine_in_use(variant.engine)
+            names = {"engine": engine, "integrator": "", "solver": variant.solver, "hessian": asked}
+            return row | names | {"status": status}
+        last = s.history[-1] if s.history else None
+        if last is not None:
+            row |= {"gradient": last.gradient, "violation": max(last.defect, last.constraint_violation)}
+        row |= {"status": str(s.status.code), "iterations": s.iterations, "final_cost": s.cost}
+        row["time_total"] = s.meta["solve_time"]
+        return row | asdict(facts) | {f"time_{phase}": seconds for phase, seconds in s.time_total.items()}
+
+
+def variants_of(
+    ocp: OCP,
+    guess: Guess,
+    backends: Sequence[BackendChoice],
+    solvers: Sequence[str],
+    hessians: Sequence[str],
+    options: Mapping[str, Mapping[str, Any]],
+) -> list[Variant]:
+    """Every solver with every Hessian and every backend, for a problem of a script. Raises as :func:`compare`."""
+    samplings = [s for s in (phase.dynamics.sampling for phase in ocp.phases) if s is not None]
+    own = " + ".join(dict.fromkeys(s.backend.name for s in samplings)) or type(ocp.phases[0].dynamics).__name__
+    engine = samplings[0].backend.engine if samplings else "numpy"
+    given: list[tuple[str, Any, str, str]] = []
+    for solver in solvers or [chosen_options(None, None)[0]]:
+        values = dict(options.get(solver, {}))
+        for hessian in hessians or [""]:
+            chosen, reason = solver_options(solver, **values), ""
+            if hessian and has_hessian(type(chosen), hessian):
+                chosen = solver_options(solver, **{**values, "hessian": hessian})
+            elif hessian:
+                reason = f"solver = {solver!r} has no hessian = {hessian!r}"
+            given.append((solver, chosen, hessian, reason))
+    require_hessians(hessians, given)
+    found: list[Variant] = []
+    for solver, chosen, hessian, reason in given:
+        choices: Sequence[BackendChoice | None] = backends or [None]
+        for choice in choices:
+            table = {"name": choice} if isinstance(choice, str) else dict(choice or {"name": own})
+            if choice is not None:
+                METHODS[table["name"]]  # raises UnknownName
+            names = ocp.name, table["name"], table.get("engine", engine), solver, chosen, hessian, reason
+            found.append(OCPVariant(*names, ocp=ocp, guess=guess, backend_choice=choice))
+    return found
+
+
+def require_hessians(hessians: Sequence[str], given: Iterable[tuple[str, Any, str, str]]) -> None:
+    """Raises UnknownName for a Hessian that no solver has; given: solver, options, Hessian, and why they do not fit or ""."""
+    rows = list(given)
+    for hessian in hessians:
+        if all(reason for _, _, asked, reason in rows if asked == hessian):
+            names = ", ".join(dict.fromkeys(solver for solver, *_ in rows))
+            raise UnknownName(f"none of the solvers ({names}) has hessian = {hessian!r}")
+
+
+def has_hessian(kind: Any, hessian: str) -> bool:
+    """True if a class of options takes a Hessian."""
+    return "hessian" in {f.name for f in fields(kind)} and accepts(kind, "hessian", hessian)
+
+
+def run_all(given: Sequence[Variant]) -> Iterator[Run]:
+    """One row for each combination, one after the other.
+
+    Ctrl-C ends them, without the run that was interrupted; an exception in one is a row, and the others follow.
+    """
+    comparison = _Comparison()
+    for number, variant in enumerate(given, 1):
+        try:
+            run = comparison.run(number, variant)
+        except KeyboardInterrupt:  # while building
+            return
+        if run.solution is not None and run.solution.status.code == StatusCode.INTERRUPTED:
+            return
+        yield run
+
+
+class _Comparison:
+    """first: the number, problem and facts of the first finished row. exact: the problem by the reference's derivatives."""
+
+    def __init__(self) -> None:
+        self.first: tuple[int, Posed, Facts] | None = None
+        self.exact: OCP | None = None
+
+    def run(self, number: int, variant: Variant) -> Run:
+        """The row of a combination."""
+        if variant.reason:
+            return Run(number, variant, notes=(variant.reason,))
+        try:
+            try:
+                posed = variant.posed()
+                solution = variant.solved(posed)
+            except CANNOT_RUN as error:
+                return Run(number, variant, notes=(_reason(error),))
+            if solution.status.code == StatusCode.INTERRUPTED:
+                return Run(number, variant, solution)
+            facts = self._facts(variant, posed, solution)
+            differences = list(self._differences(posed, facts))
+        except Exception as error:  # a defect, which is raised once the finished rows are written
+            return Run(number, variant, notes=(f"{type(error).__name__}: {error}",), error=error)
+        self.first = self.first or (number, posed, facts)
+        notes = [f"not comparable with row {self.first[0]}: {'; '.join(differences)}"] if differences else []
+        comparable = "no" if differences else "yes"
+        notes += _remarks(variant, posed.ocp, solution, facts)
+        return Run(number, variant, solution, facts, comparable, tuple(notes))
+
+    def _facts(self, variant: Variant, posed: Posed, solution: Solution) -> Facts:
+        ocp = posed.ocp
+        stages = getattr(numerics_for(ocp).evaluator, "stages", [])
+        steps = [s for s in (phase.dynamics.sampling for phase in ocp.phases) if s is not None]
+        whole = all(stage.compiled for stage in stages[:-1]) and not solution.meta.get("not_compiled")
+        numpy = all(step.backend.engine == "numpy" for step in steps)
+        engine = "numpy" if numpy else "compiled" if whole else "compiled in part"
+        methods = [attempt["solver"] for attempt in solution.meta.get("attempts", ())]
+        solver = f"{variant.solver} ({', '.join(methods)})" if methods else variant.solver
+        hessian = str(solution.meta.get("hessian", ""))
+        return Facts(
+            engine, integrator_of(ocp, variant.options), solver, hessian, self._error(variant, posed, solution)
+        )
+
+    def _error(self, variant: Variant, posed: Posed, solution: Solution) -> float:
+        """At the solution, or at the guess where that is not finite or has another horizon than the problem (as solutions of
+        refined problems may); NaN where the reference cannot run."""
+        if self.exact is None:
+            try:
+                self.exact = variant.reference()
+            except CANNOT_RUN:
+                return float("nan")
+        finite = np.isfinite(solution.xs).all() and np.isfinite(solution.us).all()
+        xs, us = (solution.xs, solution.us) if finite and len(solution.us) == posed.ocp.horizon else posed.guess
+        return derivative_error(numerics_for(posed.ocp).evaluator, self.exact, np.asarray(xs), np.asarray(us))
+
+    def _differences(self, posed: Posed, facts: Facts) -> Iterator[str]:
+        """The differences from the model of the first finished row."""
+        if self.first is None:
+            return
+        _, first, of_first = self.first
+        if facts.hessian != of_first.hessian:
+            yield f"Hessian {facts.hessian}, there {of_first.hessian}"
+        if facts.integrator != of_first.integrator:
+            yield f"integrator {facts.integrator}, there {of_first.integrator}"
+        yield from _other_problem(first, posed.ocp)
+
+
+def _reason(error: Exception) -> str:
+    """The error's message in one line."""
+    findings = [f.message for f in error.findings] if isinstance(error, InvalidProblem) else [str(error)]
+    return "; ".join(" ".join(message.split()) for message in findings)
+
+
+def integrator_of(ocp: OCP, options: Any) -> str:
+    """The schemes of a problem's time steps, with their substeps where they have several, and the hold of the controls."""
+    names: dict[str, None] = {}
+    for phase in ocp.phases:
+        sampling, substeps = phase.dynamics.sampling, getattr(phase.dynamics, "substeps", 1)
+        scheme = type(phase.dynamics).__name__ if sampling is None else sampling.scheme
+        names[f"{substeps} x {scheme}" if substeps > 1 else scheme] = None
+    held = getattr(options, "hold", "zero_order") == "zero_order"
+    return " + ".join(names) + ("" if held else ", first-order hold")
+
+
+def _other_problem(first: Posed, other: OCP) -> Iterator[str]:
+    """Differences of a problem from the first one: in its sizes, or in time steps and cost along the first one's guess."""
+    one = first.ocp
+    sizes = [(o.horizon, o.manifold.nx, o.manifold.ndx, o.nu, len(o.phases)) for o in (one, other)]
+    if sizes[0] != sizes[1]:
+        yield f"the problem has (N, nx, ndx, nu, phases) = {sizes[1]}, there {sizes[0]}"
+        return
+    xs, us = (np.asarray(part) for part in first.guess)
+    with np.errstate(all="ignore"):
+        for i, (knots, own, its) in enumerate(zip(one.phase_slices, one.phases, other.phases, strict=True)):
+            at = xs[knots], us[knots, : own.dynamics.nu], one.t[knots]
+            there = own.dynamics.step(*at, own.dt, own.parameters)
+            here = its.dynamics.step(*at, its.dt, its.parameters)
+            if (size := _difference(here, there)) > SAME:
+                yield f"time steps of phase {i} differ by {size:.1e} along the guess"
+        if (size := _difference(other.cost(xs, us), one.cost(xs, us))) > SAME:
+            yield f"costs of the guess differ by {size:.1e}"
+
+
+def _difference(here: Any, there: Any) -> float:
+    """The largest difference relative to max(1, size); infinity where only one side is finite, 0 where none is."""
+    size = np.abs(np.subtract(here, there)) / np.maximum(1.0, np.abs(there))
+    neither = ~(np.isfinite(here) | np.isfinite(there))
+    return float(np.where(np.isfinite(size), size, np.where(neither, 0.0, np.inf)).max(initial=0.0))
+
+
+def _remarks(variant: Variant, ocp: OCP, solution: Solution, facts: Facts) -> Iterator[str]:
+    """Sentences on a Hessian that is not the one asked for, or not the backend's, and on what was not compiled."""
+    asked, lacking = getattr(variant.options, "hessian", "auto"), missing_curvature(ocp)
+    if lacking is not None and facts.hessian == "exact":
+        yield f"second derivatives come from the source of the dynamics, not from the backend: {lacking}"
+    elif lacking is not None and asked == "auto":
+        yield f"{variant.solver} ran with hessian {facts.hessian}: {lacking}"
+    yield from solution.meta.get("not_compiled", ())
+
+
+def markdown(runs: Sequence[Run]) -> str:
+    """A Markdown table, and under it the notes on its rows."""
+    lines = ["| " + " | ".join(COLUMNS) + " |", "|" + "---|" * len(COLUMNS)]
+    lines += ["| " + " | ".join(map(_cell, run.row().values())) + " |" for run in runs]
+    rows: dict[str, list[int]] = {}
+    for run in runs:
+        for note in run.notes:
+            rows.setdefault(note, []).append(run.number)
+    notes = [f"- row{'s' if len(of) > 1 else ''} {', '.join(map(str, of))}: {note}" for note, of in rows.items()]
+    return "\n".join([*lines, *(["", *notes] if notes else [])]) + "\n"
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, float):
+        return "" if np.isnan(value) else f"{value:.6g}"
+    return str(value)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Finished rows of a comparison; printed as a Markdown table. title: of its plot."""
+
+    runs: tuple[Run, ...]
+    title: str = ""
+
+    def __str__(self) -> str:
+        return markdown(self.runs)
+
+    def _repr_markdown_(self) -> str:
+        return markdown(self.runs)
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """The values of each row by the names of its columns, with its notes; times in seconds."""
+        return [run.row() | {NOTES: "; ".join(run.notes)} for run in self.runs]
+
+    @property
+    def solutions(self) -> list[Solution | None]:
+        """The solution of each row; None where the combination did not run."""
+        return [run.solution for run in self.runs]
+
+    def write_csv(self, path: str | Path) -> Path:
+        """Write the rows with all digits."""
+        with Path(path).open("w", newline="", encoding="utf-8") as file:
+            writer = csv.DictWriter(file, (*COLUMNS, NOTES))
+            writer.writeheader()
+            writer.writerows(self.rows)
+        return Path(path)
+
+    def plot(self, path: str | Path) -> Path | None:
+        """Draw cost and gradient over iterations and time; None where no row has iterations to draw."""
+        histories = {r.key: r.solution.history for r in self.runs if r.solution is not None and r.solution.history}
+        return PLOTS["comparison"](Path(path), histories, self.title) if histories else None
+
+
+class Comparable(Protocol):
+    """A problem that knows the combinations to compare, such as :class:`trajopt.LoadedProblem`."""
+
+    @property
+    def name(self) -> str: ...
+
+    def variants(
+        self,
+        backends: Sequence[BackendChoice],
+        solvers: Sequence[str],
+        hessians: Sequence[str],
+        options: Mapping[str, Mapping[str, Any]],
+        guess: Guess | None,
+    ) -> Sequence[Variant]: ...
+
+
+def compare(
+    problem: OCP | Comparable,
+    guess: Motion | tuple[Any, Any] | None = None,
+    *,
+    backends: Sequence[BackendChoice] = (),
+    solvers: Sequence[str] = (),
+    hessians: Sequence[str] = (),
+    options: Mapping[str, Mapping[str, Any]] | None = None,
+) -> Comparison:
+    """Solve a problem by every combination of backends, solvers and Hessians, one after the other.
+
+    problem: an OCP, or a problem of :func:`trajopt.load_problem`, which keeps the options of its file. guess: states (N + 1, nx)
+    and controls (N, nu); default: that of the problem, for an OCP x0 at every knot. backends: names, or mappings with "name",
+    "engine" and options; default: the problem's own. solvers: names; default: that of the problem, for an OCP "auto". hessians: for
+    solvers that have the option; default: those of the solvers. options: further options by solver, such as
+    ``{"dms": {"max_iterations": 50}}``.
+
+    Returns the rows, printed as the table of ``trajopt compare``: what ran, whether it solves the same problem as the first row,
+    status, iterations, cost, errors of the derivatives, times. A combination that cannot run, or raises, is a row with the reason.
+    After Ctrl-C the finished rows are returned. Raises UnknownName for a backend, a solver, or a Hessian that none of them has.
+
+    >>> import trajopt as to
+    >>> cart = to.FunctionMap(lambda x, u, t, p: [x[1], u[0]], 2, 1, second_order=True)
+    >>> step = to.SampledSystem(to.make_backend(cart, "forward_ad", engine="numpy"), "semi_implicit_euler")
+    >>> terminal = [to.state_cost(cart.manifold, [1.0, 0.0], 1e4)]
+    >>> ocp = to.OCP.single_phase(step, [0.0, 0.0], 20, 0.1, [to.control_cost(1)], terminal)
+    >>> found = to.compare(ocp, backends=["forward_ad", "complex_step"], solvers=["slq", "ipm"])
+    >>> [(row["solver"], row["backend"], row["status"]) for row in found.rows[:3]]
+    [('slq', 'forward_ad', 'converged'), ('slq', 'complex_step', 'converged'), ('ipm', 'forward_ad', 'converged')]
+    """
+    start = None if guess is None else as_guess(guess)
+    chosen = backends, solvers, hessians, options or {}
+    if isinstance(problem, OCP):
+        given: Sequence[Variant] = variants_of(problem, start or constant_guess(problem), *chosen)
+    else:
+        given = problem.variants(*chosen, start)
+    return Comparison(tuple(run_all(given)), problem.name)

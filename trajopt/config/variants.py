@@ -1,0 +1,129 @@
+"""Combinations of backends, solvers and Hessians for a configuration; see :mod:`trajopt.comparison.compare`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from dynamics_backends.names import UnknownName
+from trajopt.comparison.compare import Posed, Variant, has_hessian, require_hessians
+from trajopt.comparison.derivative_error import REFERENCE
+from trajopt.config.build import build_task, make_ready, solve_task
+from trajopt.config.config import Config, ConfigError, read_config
+from trajopt.config.other_solver import carried_over
+from trajopt.config.task import Task
+from trajopt.problem.guess import Guess
+from trajopt.problem.ocp import OCP
+from trajopt.results.solution import Solution
+from trajopt.solvers.registry import SOLVERS
+from trajopt.step.other_backend import BackendChoice
+
+
+@dataclass(frozen=True)
+class ConfigVariant(Variant):
+    """A combination for the problem of a configuration; guess: None for that of its task."""
+
+    config: Config = field(kw_only=True)
+    guess: Guess | None = field(default=None, kw_only=True)
+
+    @classmethod
+    def of(cls, config: Config, hessian: str = "", reason: str = "", guess: Guess | None = None) -> ConfigVariant:
+        """The combination that a configuration asks for."""
+        backend, name = config.backend, Path(config.source).stem
+        names = name, backend.name, backend.engine, config.solver_name, config.solver_options, hessian, reason
+        return cls(*names, config=config, guess=guess)
+
+    def posed(self) -> Task:
+        """See :class:`~trajopt.comparison.compare.Variant`."""
+        task = build_task(self.config)
+        return task if self.guess is None else replace(task, initial=self.guess, easier=())
+
+    def solved(self, posed: Posed) -> Solution:
+        """See :class:`~trajopt.comparison.compare.Variant`."""
+        assert isinstance(posed, Task)
+        make_ready(self.config, posed)
+        return solve_task(self.config, posed)
+
+    def reference(self) -> OCP:
+        """See :class:`~trajopt.comparison.compare.Variant`."""
+        return build_task(of_backend(self.config, REFERENCE).with_engine("numpy")).ocp
+
+
+def with_solver(config: Config, name: str) -> Config:
+    """The configuration with another solver. Options that differ from their defaults are kept where it has them too and
+    accepts them, but for those that one of the names stands for.
+
+    Raises ConfigError for an unknown solver.
+    """
+    if name == config.solver_name or name not in SOLVERS:
+        return config if name == config.solver_name else with_options(config, name, {})
+    return with_options(config, name, carried_over(vars(config.solver_options), config.solver_name, name)[0])
+
+
+def with_hessian(config: Config, hessian: str) -> Config | None:
+    """The configuration with another Hessian; None for a solver that does not have it."""
+    if not has_hessian(type(config.solver_options), hessian):
+        return None
+    return with_options(config, config.solver_name, {**asdict(config.solver_options), "hessian": hessian})
+
+
+def with_options(config: Config, solver: str, options: Mapping[str, Any]) -> Config:
+    """The configuration with a solver and its options. Raises ConfigError for wrong ones."""
+    given = {key: value for key, value in options.items() if value is not None}
+    return read_config(config.as_dict() | {"solver": {**given, "name": solver}}, config.source)
+
+
+def of_backend(config: Config, choice: BackendChoice) -> Config:
+    """The configuration with another backend. Raises ConfigError for an unknown one."""
+    if isinstance(choice, str):
+        return read_config(config.with_backend(choice).as_dict(), config.source)
+    known = {"name", "engine", "step", "mode"}
+    table = {key: value for key, value in choice.items() if key in known}
+    options = {key: value for key, value in choice.items() if key not in known}
+    return read_config(
+        config.as_dict() | {"backend": {**table, **({"options": options} if options else {})}}, config.source
+    )
+
+
+def config_variants(
+    config: Config,
+    backends: Sequence[BackendChoice],
+    solvers: Sequence[str],
+    hessians: Sequence[str] = (),
+    options: Mapping[str, Mapping[str, Any]] | None = None,
+    guess: Guess | None = None,
+) -> list[ConfigVariant]:
+    """Every solver with every Hessian and every backend; empty lists stand for those of the configuration.
+
+    Raises ConfigError for an unknown name, and for a Hessian that none of the solvers has.
+    """
+    chosen: list[tuple[Config, str, str]] = []
+    for name in solvers or [config.solver_name]:
+        own = with_solver(config, name)
+        if options and name in options:
+            own = with_options(own, name, {**asdict(own.solver_options), **options[name]})
+        for hessian in hessians or [""]:
+            found = with_hessian(own, hessian) if hessian else own
+            reason = "" if found is not None else f"solver = {name!r} has no hessian = {hessian!r}"
+            chosen.append((found or own, hessian, reason))
+    try:
+        require_hessians(hessians, [(c.solver_name, c.solver_options, h, reason) for c, h, reason in chosen])
+    except UnknownName as error:
+        raise ConfigError(config.source, [f"--hessians: {error}"]) from error
+    choices = backends or [config.backend.name]
+    return [ConfigVariant.of(of_backend(c, b), h, reason, guess) for c, h, reason in chosen for b in choices]
+
+
+def first_task(given: Sequence[ConfigVariant]) -> Task:
+    """The task of the first combination whose problem can be built. Raises what the first one raises where none can."""
+    from trajopt.comparison.compare import CANNOT_RUN
+
+    first: Exception | None = None
+    for variant in given:
+        try:
+            return variant.posed()
+        except CANNOT_RUN as error:
+            first = first or error
+    raise first or ValueError("nothing to compare")
