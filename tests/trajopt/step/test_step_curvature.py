@@ -97,9 +97,9 @@ def test_curvature_of_a_step_in_a_vector_space_is_that_of_its_source(scheme):
 
 
 def test_a_backend_without_second_derivatives_says_so():
-    sampled = SampledSystem(make_backend(textbook.pendulum(), "complex_step"), "rk4")
+    sampled = SampledSystem(make_backend(textbook.pendulum(), "forward_difference"), "rk4")
     assert sampled.contract is None
-    with pytest.raises(TypeError, match="complex_step has no second derivatives .* choose backend = 'analytic'"):
+    with pytest.raises(TypeError, match="forward_difference has no second derivatives; choose backend = 'forward_ad'"):
         contraction_of(sampled)
 
 
@@ -108,7 +108,7 @@ def test_second_derivatives_from_the_source(name):
     """Second derivatives of a backend of first order are those of one of second order."""
     system = SYSTEMS[name]()
     x, u, lam = _points(system)
-    first, second = (SampledSystem(make_backend(system, m), "rk4", 2) for m in ("complex_step", "casadi_ad"))
+    first, second = (SampledSystem(make_backend(system, m), "rk4", 2) for m in ("forward_difference", "casadi_ad"))
     given = (x, u, T, LENGTHS, None, lam)
     expected = _full(contraction_of(second)(*given))
     actual = _full(contraction_of(first, from_source=True)(*given))
