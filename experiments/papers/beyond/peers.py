@@ -64,17 +64,17 @@ def run(quick: bool) -> Outcome:
         remarks.append("Whole solves beside Crocoddyl, IPOPT and fatrop are left out of quick runs.")
     ratios = [r["peer by ours"] for r in rows]
     remarks.append(f"The peers take {min(ratios):.3g} to {max(ratios):.3g} times as long.")
-    return Outcome(rows, [_comparison(r) for r in rows], partial(_draw, rows), remarks)
+    return Outcome(rows, [_comparison(r) for r in rows], partial(_draw, rows), remarks, reference="the peers")
 
 
 def _comparison(r: dict[str, Any]) -> Comparison:
-    """The peer in the place of what is published: it was measured in the same run."""
+    """The peer as the reference: it was measured in the same run."""
     ours, theirs = (
         f"{r[key]:.3g} us" if r[key] < 1e3 else f"{r[key] / 1e3:.3g} ms" for key in ("ours [us]", "peer [us]")
     )
     why = f"its time by ours {r['peer by ours']:.3g}; results differ by {r['largest difference']:.0e}, relative"
     claim = Claim("at most the peer's time", r["peer by ours"] >= 1.0)
-    return Comparison(f"{r['what']}, {r['robot']}: {r['peer']}", f"{theirs} in this run", ours, [claim], why)
+    return Comparison(f"{r['what']}, {r['robot']}: {r['peer']}", theirs, ours, [claim], why)
 
 
 def _rows(robot: str, quick: bool) -> Iterator[dict[str, Any]]:
