@@ -70,9 +70,14 @@ def markdown(study: Study, outcome: Outcome, quick: bool, seconds: float) -> str
     beside = "" if running is None else f" for {running:.1f} running processes on average"
     python = f"Python {platform.python_version()}"
     machine = f"{processor()}, {cores} cores{beside}, {python}; {day}, {kind}, {seconds:.0f} s"
-    parts = [f"# {study.title}", verdict(outcome.comparisons), f"{study.source} ({machine}.)", f"![picture]({PICTURE})"]
+    parts = [
+        f"# {study.title}",
+        verdict(outcome.comparisons, outcome.reference),
+        f"{study.source} ({machine}.)",
+        f"![picture]({PICTURE})",
+    ]
     if outcome.comparisons:
-        parts.append(table(outcome.comparisons))
+        parts.append(table(outcome.comparisons, outcome.reference))
     remarks = [*outcome.remarks, *([SHARED] if running is not None and running > cores else [])]
     return "\n\n".join([*parts, *remarks]) + "\n"
 
@@ -95,7 +100,7 @@ def load() -> float | None:
         return None
 
 
-def verdict(comparisons: Sequence[Comparison]) -> str:
+def verdict(comparisons: Sequence[Comparison], reference: str = "published") -> str:
     """Rows with a claim that fails; else the statement that all hold. Rows without claims do not count."""
     compared = [c for c in comparisons if c.claims]
     left = len(comparisons) - len(compared)
@@ -107,19 +112,19 @@ def verdict(comparisons: Sequence[Comparison]) -> str:
     parts = [
         f"**{head}: {'; '.join(rows)}.**"
         for head, rows in (
-            ("Worse here than published", [c.what for c in compared if c.worse]),
-            ("Different from published", [c.what for c in compared if c.different]),
+            (f"Worse here than {reference}", [c.what for c in compared if c.worse]),
+            (f"Different from {reference}", [c.what for c in compared if c.different]),
         )
         if rows
     ]
-    return (" ".join(parts) or "Nothing here is worse than published.") + rest
+    return (" ".join(parts) or f"Nothing here is worse than {reference}.") + rest
 
 
-def table(comparisons: Iterable[Comparison]) -> str:
-    """Published figures and ours; a failed claim is named in the row."""
+def table(comparisons: Iterable[Comparison], reference: str = "published") -> str:
+    """Figures of the reference and ours; a failed claim is named in the row."""
     rows = [(c.what, c.published, _flag(c) + c.ours, c.why) for c in comparisons]
     return "\n".join(
-        ["| what | published | ours | remark |", "|---|---|---|---|", *("| " + " | ".join(r) + " |" for r in rows)]
+        [f"| what | {reference} | ours | remark |", "|---|---|---|---|", *("| " + " | ".join(r) + " |" for r in rows)]
     )
 
 

@@ -61,13 +61,15 @@ class Comparison:
 class Outcome:
     """Results of an experiment.
 
-    rows: the lines of data.csv, all with the same keys. draw: writes the picture. remarks: sentences of the report.
+    rows: the lines of data.csv, all with the same keys. draw: writes the picture. remarks: sentences of the report. reference:
+    the source of the figures that ours are compared with.
     """
 
     rows: Sequence[Mapping[str, Any]]
     comparisons: Sequence[Comparison]
     draw: Callable[[Path], Any]
     remarks: Sequence[str] = ()
+    reference: str = "published"
 
 
 @dataclass(frozen=True)

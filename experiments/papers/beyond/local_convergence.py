@@ -183,11 +183,11 @@ def run(quick: bool) -> Outcome:
             "1" if c.solver == "SLQ" else "2",
             "rounding in one step" if np.isinf(c.order) else f"{c.order:.2f}",
             [Claim("the order of the theory", c.holds)],
-            "theory",
+            f"errors by iteration: {c.errors}",
         )
         for c in found
     ]
-    return Outcome(rows, lines, partial(_draw, studies))
+    return Outcome(rows, lines, partial(_draw, studies), reference="theory")
 
 
 def _on(name: str, ocp: OCP, size: float) -> tuple[dict[str, list[float]], list[Convergence]]:

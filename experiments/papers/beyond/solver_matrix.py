@@ -96,36 +96,53 @@ def _config(problem: str, solver: str, method: str, engine: str, quick: bool) ->
 
 
 def _remarks(rows: list[dict[str, Any]]) -> list[str]:
-    solved = [r for r in rows if r["solved"]]
-    possible = sum(r["iterations"] is not None for r in rows)
-    parts = [f"{len(solved)} of {possible} solves converged; each may last {TIME_LIMIT:.0f} s."]
-    if possible < len(rows):
-        parts.append(f"{len(rows) - possible} more combinations are not possible, for the reasons in data.csv.")
+    ran_rows = [r for r in rows if r["iterations"] is not None]
+    solved = [r for r in ran_rows if r["solved"]]
+    limit = f"a solve stops after the iteration in which {TIME_LIMIT:.0f} s of the wall clock pass"
+    parts = [f"{len(solved)} of {len(ran_rows)} solves converged; {limit}."]
+    if len(ran_rows) < len(rows):
+        parts.append(f"{len(rows) - len(ran_rows)} more combinations are not possible, for the reasons in data.csv.")
     for problem in dict.fromkeys(r["problem"] for r in solved):
         own = [r for r in solved if r["problem"] == problem]
         fastest, least = min(own, key=lambda r: r["milliseconds"]), min(r["cost"] for r in own)
         behind = sorted({r["solver"] for r in own if r["cost"] > 1.01 * least + 1e-9})
         other = f"; more than 1 % above the least cost: {', '.join(behind)}" if behind else ""
+        failed = [r for r in ran_rows if r["problem"] == problem and not r["solved"]]
+        short = ", ".join(f"{r['solver']} {r['derivatives']} ({r['status']})" for r in failed)
         parts.append(
             f"{problem}: fastest {fastest['solver']} with {fastest['derivatives']} ({fastest['engine']}),"
-            f" {fastest['iterations']} iterations, {fastest['milliseconds']:.3g} ms{other}."
+            f" {fastest['iterations']} iterations, {fastest['milliseconds']:,.1f} ms{other}"
+            + (f"; not converged: {short}." if short else ".")
         )
+    for solver in dict.fromkeys(r["solver"] for r in ran_rows):
+        found = {r["derivatives"]: r["hessian"] for r in ran_rows if r["solver"] == solver}
+        if len(set(found.values())) > 1:
+            by_hessian = [
+                f"{h} with {', '.join(d for d in found if found[d] == h)}" for h in dict.fromkeys(found.values())
+            ]
+            parts.append(f"{solver} has the Hessian {'; '.join(by_hessian)}: their iterations do not compare.")
     return parts
 
 
 def _draw(rows: list[dict[str, Any]], path: Path) -> None:
-    from experiments.plots.canvas import COLORS, figure
+    from experiments.plots.canvas import BLUE, figure
 
-    names = list(dict.fromkeys(r["problem"] for r in rows))
-    with figure(
-        path, len(names), 2, 11.0, 1.0 + 2.1 * len(names), "Iterations and time of solvers and derivatives", bottom=1.2
-    ) as axes:
-        for pair, name in zip(axes, names, strict=True):
-            own = [r for r in rows if r["problem"] == name and r["iterations"] is not None]
-            labels = [f"{r['solver']} {r['derivatives']}" + (" numpy" if r["engine"] == "numpy" else "") for r in own]
+    possible = [r for r in rows if r["iterations"] is not None]
+    by_problem = {
+        name: [r for r in possible if r["problem"] == name] for name in dict.fromkeys(r["problem"] for r in rows)
+    }
+    counts = [len(own) for own in by_problem.values()]
+    title = "Iterations and time of solvers and derivatives; gray: not converged"
+    height = 1.2 + 0.13 * sum(counts) + 0.66 * len(counts)
+    with figure(path, len(counts), 2, 11.0, height, title, left=1.6, sharey="row", height_ratios=counts) as axes:
+        for pair, (name, own) in zip(axes, by_problem.items(), strict=True):
+            engines = [" numpy" if r["engine"] == "numpy" else "" for r in own]
+            labels = [f"{r['solver']} {r['derivatives']}{engine}" for r, engine in zip(own, engines, strict=True)]
+            colors = [BLUE if r["solved"] else "#d0d3d8" for r in own]
             for axis, key in zip(pair, ("iterations", "milliseconds"), strict=True):
-                colors = [COLORS[0] if r["solved"] else "#d0d3d8" for r in own]
-                axis.bar(range(len(own)), [max(r[key], 1e-3) for r in own], color=colors)
-                axis.set_yscale("log")
+                axis.barh(range(len(own)), [max(r[key], 1e-3) for r in own], color=colors)
+                axis.set_xscale("log" if key == "milliseconds" else "linear")
                 axis.set_title(f"{name}: {key}")
-                axis.set_xticks(range(len(own)), labels if pair is axes[-1] else [], rotation=90, fontsize=5)
+                axis.set_yticks(range(len(own)), labels, fontsize=6)
+                axis.margins(y=0.01)
+            pair[0].invert_yaxis()
