@@ -15,6 +15,7 @@ from dynamics_backends.extensions import Registry
 from dynamics_backends.methods.analytic import Analytic, without_partials
 from dynamics_backends.methods.base import Method
 from dynamics_backends.methods.complex_step import ComplexStep
+from dynamics_backends.methods.exact_method import ExactMethod
 from dynamics_backends.methods.finite_difference import (
     LARGEST_STEP as LARGEST_STEP,
     CentralDifference,
@@ -47,6 +48,16 @@ _LOG = logging.getLogger(__name__)
 def _numeric(method: Callable[..., DynamicsBackend], map: Map, engine: str, **options: Any) -> DynamicsBackend:
     """A method that evaluates the map on numbers."""
     return method(on_engine(map, engine), **options)
+
+
+def _exact(method: Callable[..., ExactMethod], map: Map, engine: str, **options: Any) -> DynamicsBackend:
+    """A numeric method with exact second derivatives, which are compiled where the map is compiled as a whole."""
+    backend = method(on_engine(map, engine), **options)
+    if engine == "compiled" and not isinstance(map, HasDriver):
+        from dynamics_backends.compiled.sources.traced_hessian import TracedHessian
+
+        backend.compiled_hessian = TracedHessian(map)
+    return backend
 
 
 def _analytic(map: Map, engine: str, **options: Any) -> DynamicsBackend:
@@ -91,9 +102,9 @@ METHODS: Registry[Callable[..., DynamicsBackend]] = Registry(
     "backends",
     {
         "analytic": _analytic,
-        "forward_ad": partial(_numeric, ForwardAD),
-        "structured_ad": partial(_numeric, StructuredAD),
-        "complex_step": partial(_numeric, ComplexStep),
+        "forward_ad": partial(_exact, ForwardAD),
+        "structured_ad": partial(_exact, StructuredAD),
+        "complex_step": partial(_exact, ComplexStep),
         "casadi_ad": _casadi_ad,
         "central_difference": partial(_numeric, CentralDifference),
         "forward_difference": partial(_numeric, partial(FiniteDifference, scheme="forward")),
@@ -210,8 +221,8 @@ def at_once(backend: DynamicsBackend) -> DynamicsBackend:
 def until_compiled(map: Map) -> Map:
     """The map evaluated without a compiler: by the loops that were built with the installation, where it has a driver."""
     if isinstance(map, HasRecursions):
-        return map.until_compiled(_ready_driver())
-    return map.with_driver(_ready_driver()) if isinstance(map, HasDriver) else map
+        return map.until_compiled(ready_driver())
+    return map.with_driver(ready_driver()) if isinstance(map, HasDriver) else map
 
 
 def steps_at_once(backend: DynamicsBackend, method: Any, substeps: int, *, semi_implicit: bool) -> Any:
@@ -253,7 +264,8 @@ def fastest_driver() -> Driver:
 
 
 @lru_cache(maxsize=1)
-def _ready_driver() -> Any:
+def ready_driver() -> Driver:
+    """What evaluates recursions at few configurations in least time: compiled loops that are there, else rows of NumPy."""
     from dynamics_backends.compiled.loops.ready import ReadyLoops
 
     return ReadyLoops()

@@ -268,6 +268,7 @@ from trajopt.replanning.measurements import (
     MovingObject as MovingObject,
     Sensor as Sensor,
 )
+from trajopt.replanning.mpc import MPC as MPC
 from trajopt.replanning.plan import (
     Plan as Plan,
     Receding as Receding,

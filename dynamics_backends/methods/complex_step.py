@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from dynamics_backends.methods.base import Method, one_at_a_time, perturbed
+from dynamics_backends.methods.base import one_at_a_time, perturbed
+from dynamics_backends.methods.exact_method import STEP, ExactMethod
 from dynamics_backends.protocol import Batch, Jacobians
 
-STEP = 1e-30
-"""Any step whose square vanishes beside one; truncation is of the order STEP^2."""
 
-
-class ComplexStep(Method):
+class ComplexStep(ExactMethod):
     """Complex-step derivatives of any map."""
 
     name = "complex_step"

@@ -197,9 +197,9 @@ def frame_placement(model: Model, q: Array, frame: str) -> tuple[Array, Array]:
     >>> p[:, 2].round(6)  # below and above the shoulder
     array([-1.,  1.])
     """
-    c, i = _Call(model, q=q), model.frame_id(frame)
-    rotation: Array = np.array(kinematics.frame_rotation(model, c.rows["q"], i))
-    return c.out(rotation), c.out(kinematics.frame_position(model, c.rows["q"], i))
+    c = _Call(model, q=q)
+    rotation, position = kinematics.frame_placement(model, c.rows["q"], model.frame_id(frame))
+    return c.out(np.array(rotation)), c.out(position)
 
 
 @_for_numbers("to.kinematics.frame_velocity")

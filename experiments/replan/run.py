@@ -124,7 +124,7 @@ def _failed(config: Config, found: Solution) -> bool:
 def _with_objects(ocp: OCP, settings: Settings) -> OCP:
     """The problem with what moves where it is foreseen to be."""
     for item in objects_of(settings):
-        ocp = with_values(ocp, item.name, item.parameter, item.prediction().at(ocp.times))
+        ocp = with_values(ocp, item.name, {item.parameter: item.prediction().at(ocp.times)})
     return ocp
 
 

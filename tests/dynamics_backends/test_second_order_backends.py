@@ -1,19 +1,21 @@
 """Contracted second derivatives by every method that has them: they agree with the closed form and with each other."""
 
+import pickle
+
 import numpy as np
 import pytest
 from rigid_body_cases import error, state, tree
 
 from dynamics_backends import scalar as sm
 from dynamics_backends.manifold import SE3, SO3, Manifold, vector_space
-from dynamics_backends.methods import forward_ad
+from dynamics_backends.methods import exact_method
 from dynamics_backends.protocol import FunctionMap, SecondOrderBackend
 from dynamics_backends.registry import backend_names, make_backend
 from dynamics_backends.systems.bodies.free_body import FreeBody
 
 N = 3
 compiled = pytest.param("compiled", marks=pytest.mark.needs_compiler)
-EXACT = ("forward_ad", "structured_ad", "casadi_ad")
+EXACT = ("forward_ad", "structured_ad", "complex_step", "casadi_ad")
 SYSTEMS = ("fixed0", "floating1", "fixed2", "floating2")
 
 
@@ -94,10 +96,11 @@ def test_casadi_on_a_function_of_parameters_and_time(mode, engine):
     assert_same(backend.hessian_contraction(*rocket_arguments()), expected, 1e-12)
 
 
-@pytest.mark.parametrize("method", ["forward_ad", "central_difference"])
-def test_a_function_against_second_differences_of_its_values(method):
+@pytest.mark.parametrize("engine", ["numpy", compiled])
+@pytest.mark.parametrize("method", [*EXACT, "central_difference"])
+def test_a_function_against_second_differences_of_its_values(method, engine):
     given = rocket_arguments()
-    _, second = make_backend(rocket(), method).hessian_contraction(*given)
+    _, second = make_backend(rocket(), method, engine=engine).hessian_contraction(*given)
     expected, n = by_second_differences(rocket(), *given), rocket().manifold.ndx
     for ours, theirs in zip(second, (expected[:, :n, :n], expected[:, n:, :n], expected[:, n:, n:]), strict=True):
         assert np.abs(theirs).max() > 0.1
@@ -106,9 +109,9 @@ def test_a_function_against_second_differences_of_its_values(method):
 
 def test_parts_of_a_batch_are_put_together(monkeypatch):
     given = rocket_arguments()
-    _, whole = make_backend(rocket(), "forward_ad").hessian_contraction(*given)
-    monkeypatch.setattr(forward_ad, "ENTRIES", 1)
-    _, parts = make_backend(rocket(), "forward_ad").hessian_contraction(*given)
+    _, whole = make_backend(rocket(), "forward_ad", engine="numpy").hessian_contraction(*given)
+    monkeypatch.setattr(exact_method, "ENTRIES", 1)
+    _, parts = make_backend(rocket(), "forward_ad", engine="numpy").hessian_contraction(*given)
     for ours, theirs in zip(parts, whole, strict=True):
         np.testing.assert_array_equal(ours, theirs)
 
@@ -116,7 +119,7 @@ def test_parts_of_a_batch_are_put_together(monkeypatch):
 def test_a_constant_has_no_curvature():
     map = FunctionMap(lambda x, u, t, p: [1.0, 2.0], 2, nu=1)
     given = (np.ones((3, 2)), np.ones((3, 1)), 0.0, None, np.ones((3, 2)))
-    for method in ("forward_ad", "casadi_ad", "central_difference"):
+    for method in ("forward_ad", "complex_step", "casadi_ad", "central_difference"):
         _, second = make_backend(map, method).hessian_contraction(*given)
         assert [block.shape for block in second] == [(3, 2, 2), (3, 1, 2), (3, 1, 1)]
         assert not any(block.any() for block in second)
@@ -124,5 +127,38 @@ def test_a_constant_has_no_curvature():
 
 def test_methods_without_second_derivatives_lack_the_method():
     having = {name for name in backend_names() if isinstance(make_backend(body("fixed0"), name), SecondOrderBackend)}
-    assert having == {"analytic", "forward_ad", "structured_ad", "casadi_ad", "central_difference"}
+    assert having == {"analytic", "central_difference", *EXACT}
     assert not isinstance(make_backend(rocket(), "forward_difference"), SecondOrderBackend)
+
+
+@pytest.mark.needs_compiler
+@pytest.mark.parametrize("method", ["forward_ad", "complex_step"])
+def test_a_function_that_cannot_be_traced_has_the_same_second_derivatives_on_both_engines(method):
+    def decides(x, u, t, p):
+        return [x[1] * u[0], np.sin(x[0]) * x[1] if x[0] > -50.0 else 0.0]
+
+    rng = np.random.default_rng(7)
+    given = (rng.standard_normal((N, 2)), rng.standard_normal((N, 1)), 0.0, None, rng.standard_normal((N, 2)))
+    found = [
+        make_backend(FunctionMap(decides, 2, 1), method, engine=e).hessian_contraction(*given)
+        for e in ("numpy", "compiled")
+    ]
+    assert_same(*found, 1e-12)
+    x, lam, H = given[0], given[4], found[0][1]
+    bent = np.array([[-a * np.sin(y) * z, a * np.cos(y)] for a, (y, z) in zip(lam[:, 1], x, strict=True)])
+    np.testing.assert_allclose(H.xx[:, 0], bent, atol=1e-5)
+    np.testing.assert_allclose(H.ux[:, 0, 1], lam[:, 0], atol=1e-5)
+
+
+def _squares(x, u, t, p):
+    return [x[0] * x[0] * u[0], sm.exp(x[1]) * u[1]]
+
+
+@pytest.mark.needs_compiler
+def test_a_backend_with_compiled_second_derivatives_is_pickled():
+    rng = np.random.default_rng(8)
+    given = (rng.standard_normal((N, 2)), rng.standard_normal((N, 2)), 0.0, None, rng.standard_normal((N, 2)))
+    backend = make_backend(FunctionMap(_squares, 2, 2), "forward_ad", engine="compiled")
+    expected = backend.hessian_contraction(*given)
+    assert_same(pickle.loads(pickle.dumps(backend)).hessian_contraction(*given), expected, 0.0)
+    np.testing.assert_allclose(expected[1].xx[:, 0, 0], 2.0 * given[4][:, 0] * given[1][:, 0], rtol=1e-14)

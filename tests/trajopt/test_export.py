@@ -16,12 +16,12 @@ from stage_cases import pendulum, problem
 
 from dynamics_backends.compiled.runtime.toolchain import candidates
 from dynamics_backends.manifold import Manifold
+from dynamics_backends.methods.forward_ad import ForwardAD
 from dynamics_backends.protocol import FunctionMap
 from dynamics_backends.registry import make_backend
 from dynamics_backends.systems.bodies.free_body import FreeBody
 from experiments.cli.cli_support import configured
 from experiments.cli.engine_commands import export
-from problems.robots import load_robot
 from trajopt import OCP, Guess, SampledSystem, control_cost, residual_cost, solve, state_bounds, state_cost
 from trajopt.config.build import build_task
 from trajopt.export.controller import ExportError, controller_files
@@ -336,10 +336,16 @@ class Jump:
     takes_time, sampling, contract = True, None, None
 
 
+class OwnMethod(ForwardAD):
+    """A method that the toolkit does not know."""
+
+    name = "own"
+
+
 REFUSED = {
     "2 phases": _two_phases,
     "give a system sampled in time": lambda: OCP.single_phase(Jump(), np.zeros(2), 3, 0.1),
-    "by structured_ad": lambda: _ocp(FreeBody(load_robot("hyq")), "structured_ad"),
+    "by own": lambda: OCP.single_phase(SampledSystem(OwnMethod(FreeBody(pendulum())), "euler"), np.zeros(4), 3, 0.1),
 }
 
 

@@ -342,16 +342,22 @@ class OCP:
         """All constraints but the bounds on controls, running ones first."""
         return [*(c for phase in self.phases for c in phase.constraints), *self.terminal_constraints]
 
+    def parts_named(self, name: str) -> list[CostTerm | Constraint]:
+        """The cost terms and constraints of a name. Raises ValueError where there are none."""
+        parts: list[CostTerm | Constraint] = [*self.terms(), *self.constraints()]
+        named = [part for part in parts if part.name == name]
+        if not named:
+            kinds = "cost term or constraint" if self.constraints() else "cost term"
+            raise ValueError(f"no {kinds} is named {name!r}; there are: {', '.join(part.name for part in parts)}")
+        return named
+
     def updated(self, name: str, **changes: Values) -> OCP:
         """This problem with other values in every cost term and constraint of this name.
 
         changes: ``weight`` of a term, ``lower`` and ``upper`` of a constraint, and parameters by name.
         Raises ValueError if nothing has this name, or has no such value.
         """
-        names = [*(t.name for t in self.terms()), *(c.name for c in self.constraints())]
-        if name not in names:
-            kinds = "cost term or constraint" if self.constraints() else "cost term"
-            raise ValueError(f"no {kinds} is named {name!r}; there are: {', '.join(names)}")
+        self.parts_named(name)
 
         def change(parts: tuple[Any, ...]) -> tuple[Any, ...]:
             return tuple(part.updated(**changes) if part.name == name else part for part in parts)

@@ -13,7 +13,8 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from dynamics_backends.protocol import Array
-from trajopt.replanning.measurements import Estimator, MovingObject, Observer, Sensor
+from trajopt.replanning.control import Control
+from trajopt.replanning.measurements import Estimator, MovingObject, Sensor
 from trajopt.replanning.plan import Horizon, Plan
 from trajopt.replanning.planning import Planner, Planning
 from trajopt.replanning.run_log import Account, EventKind, RunLog, Tick
@@ -75,10 +76,9 @@ class ReplanningLoop:
         self._on_tick, self._watch = on_tick or (lambda t: None), watch
         self._account = Account()
         self._planning = Planning(horizon, planner, self._worker, timing, first, self._objects, self._account)
-        observer = Observer(plant.state(), self._planning.model.step, timing.tick)
+        self._control = Control(self._planning, plant.state(), self._account)
         estimator = estimator or Sensor(self._planning.manifold)
-        self._senses = Senses(estimator, observer, self._objects, timing.tick, self._account)
-        self._u = np.zeros(self._planning.model.problem.nu)
+        self._senses = Senses(estimator, self._control.observer, self._objects, timing.tick, self._account)
 
     @property
     def plan(self) -> Plan:
@@ -121,20 +121,6 @@ class ReplanningLoop:
             self._account.event(t, EventKind.PLANT_DIVERGED, f"the plant state is {beyond}")
             return None
         self._senses.measure(t, truth)
-        x = self._senses.observer.state(self._planning.reference(t))
-        self._planning.tick(k, t, x)
-        u = self._control(t, x)
+        x, u = self._control.at(k, t)
         self._plant.step(u, self._tick)
-        self._senses.observer.applied(t, u)
         return Tick(t, truth, x, self._planning.reference(t), u, lag, self._senses.truths(t))
-
-    def _control(self, t: float, x: Array) -> Array:
-        """The plan's control within the bounds; the last one where it is not finite."""
-        u = self._planning.control(t, x)
-        if np.isfinite(u).all():
-            self._u = u
-        else:
-            self._account.event(
-                t, EventKind.BAD_CONTROL, "a control of the plan is not finite; holding the last control"
-            )
-        return self._u

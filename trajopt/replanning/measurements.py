@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
@@ -163,28 +164,39 @@ class MovingObject:
 class Observer:
     """The state now, from the newest measurement and the controls since then.
 
-    step: x_next (nx,) = step(x, u, t, dt) of the model that plans are made with.
+    x0: (nx,) at t = 0. step: x_next (nx,) = step(x, u, t, dt) of the model that plans are made with.
     """
 
-    def __init__(self, x0: Array, step: Callable[[Array, Array, float, float], Array], dt: float) -> None:
-        self._step, self._dt = step, dt
+    def __init__(self, x0: Array, step: Callable[[Array, Array, float, float], Array]) -> None:
+        self._step = step
         self._controls: list[tuple[float, Array]] = []
-        self._state, self._done = np.array(x0, dtype=float), 0
+        self._at = 0  # the control in force at self._time
+        self._time, self._state = 0.0, np.array(x0, dtype=float)
 
     def correct(self, measured: Measurement) -> None:
         """Take in a finite measurement, which may be of an earlier time."""
-        self._controls = [(t, u) for t, u in self._controls if t >= measured.time - SAME_TIME]
-        self._state, self._done = np.array(measured.value, dtype=float), 0
+        starts = [t for t, _ in self._controls]
+        del self._controls[
+            : max(bisect_right(starts, measured.time + SAME_TIME) - 1, 0)
+        ]  # those that were in force before
+        self._time, self._state, self._at = measured.time, np.array(measured.value, dtype=float), 0
 
     def applied(self, t: float, u: Array) -> None:
-        """Note the control (nu,) that is held for one tick from t on."""
+        """Note the control (nu,) that is held from t [s] on until the next one."""
         self._controls.append((t, u))
 
-    def state(self, fallback: Array) -> Array:
-        """The state (nx,) after the last control; ``fallback`` where the model cannot tell it."""
-        for t, u in self._controls[self._done :]:
-            self._state = self._step(self._state, u, t, self._dt)
-        self._done = len(self._controls)
+    def state(self, t: float, fallback: Array) -> Array:
+        """The state (nx,) at t [s], which rests before the first control; ``fallback`` where the model cannot tell it."""
+        while self._at < len(self._controls):
+            begun, u = self._controls[self._at]
+            last = self._at + 1 == len(self._controls)
+            begun, end = max(begun, self._time), t if last else min(t, self._controls[self._at + 1][0])
+            if end - begun > SAME_TIME:
+                self._state = self._step(self._state, u, begun, end - begun)
+            if last or end >= t:
+                break
+            self._at += 1
+        self._time = max(self._time, t)
         if not np.isfinite(self._state).all():
             self._state = np.array(fallback, dtype=float)
         return self._state

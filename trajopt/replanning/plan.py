@@ -270,15 +270,21 @@ def _taken(value: Any, at: Array) -> Any:
     return value[at] if np.ndim(value) == 2 else value
 
 
-def with_values(ocp: OCP, name: str, parameter: str, values: Array) -> OCP:
-    """The problem with the values (N + 1, n) of a parameter at its knots, in each cost term and constraint of this name.
+def with_values(ocp: OCP, name: str, values: Mapping[str, Array]) -> OCP:
+    """The problem with other values in each cost term and constraint of a name, see :meth:`~trajopt.problem.ocp.OCP.updated`.
 
-    Raises ValueError if nothing has this name, or this parameter, or one of another size.
+    Each value is one row (n,) for all knots, or rows (N, n) or (N + 1, n), of which terminal parts take the last one.
+    Raises ValueError if nothing has this name, or such a value, or one of another shape.
     """
-    ocp.updated(name)  # raises where nothing has the name
+    ocp.parts_named(name)  # raises where there are none
+    for key, value in values.items():
+        if value.ndim > 2 or (value.ndim == 2 and len(value) not in (ocp.horizon, ocp.horizon + 1)):
+            rows = f"(n,), (N = {ocp.horizon}, n) or (N + 1, n)"
+            raise ValueError(f"{name!r}: {key} has shape {value.shape}; expected {rows}")
 
     def change(parts: tuple[Any, ...], at: Any) -> tuple[Any, ...]:
-        return tuple(part.updated(**{parameter: values[at]}) if part.name == name else part for part in parts)
+        own = {key: value[at] if value.ndim == 2 else value for key, value in values.items()}
+        return tuple(part.updated(**own) if part.name == name else part for part in parts)
 
     phases = tuple(
         replace(phase, terms=change(phase.terms, knots), constraints=change(phase.constraints, knots))

@@ -157,7 +157,7 @@ class Planning:
 
     def _prepare(self, problem: OCP, start: float, last: Plan, known: Sequence[Prediction]) -> None:
         for item, prediction in zip(self._objects, known, strict=True):
-            problem = with_values(problem, item.name, item.parameter, prediction.at(start + problem.times))
+            problem = with_values(problem, item.name, {item.parameter: prediction.at(start + problem.times)})
         warm = warm_start(last, problem, start)
         self._planner.prepare(replace(problem, x0=warm.guess.xs[0]), warm)
 

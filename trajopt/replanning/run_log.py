@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -112,24 +113,16 @@ class RunLog:
         manifold: of the states, by default the log's own, or a vector space in a log that does not know it.
         """
         manifold = manifold or self.manifold or Manifold.vector(self.xs.shape[1])
-        responses = np.array([s.seconds for s in self.solves]) * 1e3
-        prepares = np.array([s.prepare for s in self.spells]) * 1e3
-        iterations = np.array([s.iterations for s in self.solves])
+        planning = statistics_of(self.solves, self.spells, self.events)
         off = np.abs(manifold.difference(self.references.T, self.xs.T))
         scale = max(float(off.max(initial=0.0)), 1.0)
         numbers: dict[str, Any] = {
-            "solves": len(self.solves),
-            "failed": sum(not s.success for s in self.solves),
-            "late": self.count(EventKind.LATE_PLAN),
-            "skipped": self.count(EventKind.SKIPPED),
-            "response [ms]": _percentiles(responses),
-            "preparation [ms]": _percentiles(prepares),
-            "iterations": _percentiles(iterations),
+            **{key: value for key, value in planning.items() if key != "events"},
             "tracking error of the state, rms [rad, m, and per s]": scale
             * float(np.sqrt(((off / scale) ** 2).sum(axis=0).mean())),
             "tracking error of the state, largest [rad, m, and per s]": float(off.max(initial=0.0)),
             "lag of ticks [ms]": _percentiles(self.lags * 1e3),
-            "events": {str(kind): self.count(kind) for kind in EventKind if self.count(kind)},
+            "events": planning["events"],
         }
         told = {f"clearance from the {name} [m]": values for name, values in self.clearances.items()}
         for name, values in (told | dict(distances or {})).items():
@@ -214,16 +207,16 @@ def _check_shapes(arrays: Mapping[str, Array]) -> None:
 
 
 class Account:
-    """A run as it goes on."""
+    """A run as it goes on. recent: how many ticks, solves and events are kept, the latest ones; default all."""
 
-    def __init__(self) -> None:
-        self.ticks: list[Tick] = []
-        self.solves: list[Solve] = []
-        self._events: list[Event] = []
+    def __init__(self, recent: int | None = None) -> None:
+        self.ticks: deque[Tick] = deque(maxlen=recent)
+        self.solves: deque[Solve] = deque(maxlen=recent)
+        self.events: deque[Event] = deque(maxlen=recent)
 
     def event(self, t: float, kind: EventKind, message: str) -> None:
         """Note what happened at t [s]."""
-        self._events.append(Event(t, kind, message))
+        self.events.append(Event(t, kind, message))
 
     def log(self, tick: float, names: Sequence[str], spells: Sequence[Spell], manifold: Manifold) -> RunLog:
         """The run; names: of the objects. Raises ValueError for one without ticks."""
@@ -233,7 +226,22 @@ class Account:
         by_name = {name: np.array(column) for name, column in zip(names, zip(*objects, strict=True), strict=True)}
         times, xs, estimates, references, us, lags = (np.array(column) for column in columns)
         held = times, xs, estimates, references, us, lags, by_name
-        return RunLog(tick, *held, self.solves, self._events, spells, manifold=manifold)
+        return RunLog(tick, *held, list(self.solves), list(self.events), spells, manifold=manifold)
+
+
+def statistics_of(solves: Iterable[Solve], spells: Iterable[Spell], events: Iterable[Event]) -> dict[str, Any]:
+    """How planning went: counts of solves, milliseconds of responses and preparations, iterations, and counts of events."""
+    solves, kinds = list(solves), [event.kind for event in events]
+    return {
+        "solves": len(solves),
+        "failed": sum(not s.success for s in solves),
+        "late": kinds.count(EventKind.LATE_PLAN),
+        "skipped": kinds.count(EventKind.SKIPPED),
+        "response [ms]": _percentiles(np.array([s.seconds for s in solves]) * 1e3),
+        "preparation [ms]": _percentiles(np.array([s.prepare for s in spells]) * 1e3),
+        "iterations": _percentiles(np.array([s.iterations for s in solves])),
+        "events": {str(kind): kinds.count(kind) for kind in EventKind if kind in kinds},
+    }
 
 
 def _percentiles(values: Array) -> dict[str, float]:

@@ -4,6 +4,7 @@
 |---|---|---|
 | SimulatedWorker | at once | after the time charged for it: deterministic |
 | ThreadWorker | in a thread of its own | when it is done |
+| ImmediateWorker | at once | at once, unless that took longer than a deadline |
 | ScriptedWorker | at once | at the tick at which it was known in an earlier run: a replay |
 
 A job has two parts: the response, which is awaited, and the preparation of the next one, during which the worker is busy.
@@ -13,9 +14,12 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, MutableSequence, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, NamedTuple, Protocol
+
+import numpy as np
 
 from trajopt.replanning.timing import SAME_TIME
 
@@ -81,7 +85,7 @@ class SimulatedWorker:
 
     def __init__(self, tick: float, charge: Callable[[float, float], tuple[float, float]] | None = None) -> None:
         self._tick, self._charge = tick, charge or (lambda respond, prepare: (respond, prepare))
-        self._spells: list[Spell] = []
+        self._spells: MutableSequence[Spell] = []
         self._answer: Answer | None = None
 
     def start(self, respond: Callable[[], Any], prepare: Callable[[Any], None], tick: int) -> None:
@@ -111,6 +115,18 @@ class SimulatedWorker:
     def spells(self) -> list[Spell]:
         """See :class:`Worker`."""
         return list(self._spells)
+
+
+class ImmediateWorker(SimulatedWorker):
+    """Runs a job at once, and knows its answer at once, or, after a response beyond the deadline [s], when it has taken so long.
+
+    recent: of how many jobs it tells.
+    """
+
+    def __init__(self, tick: float, deadline: float | None, recent: int) -> None:
+        limit = np.inf if deadline is None else deadline
+        super().__init__(tick, lambda respond, prepare: (respond if respond > limit else 0.0, 0.0))
+        self._spells: deque[Spell] = deque(maxlen=recent)
 
 
 class ScriptedWorker(SimulatedWorker):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -19,6 +19,7 @@ from trajopt.problem.marks import problem_marks
 from trajopt.problem.ocp import OCP, Sampling, fitting
 from trajopt.results.records import Callback
 from trajopt.results.solution import LAST_CONTROL, Solution
+from trajopt.results.status import StatusCode
 from trajopt.solvers.methods.own import MethodFunction
 from trajopt.solvers.options import (
     AutoOptions,
@@ -35,6 +36,7 @@ from trajopt.solvers.success import FEASIBLE, Tolerances, assessed, solver_measu
 from trajopt.stage.kept import Kept, borrowed
 from trajopt.stage.not_compiled import gathered
 from trajopt.stage.start import Start, served, starting
+from trajopt.step.contraction import missing_curvature
 from trajopt.step.other_backend import BackendChoice, with_backend
 from trajopt.validation.finiteness import explained
 from trajopt.validation.validation import ERROR, Finding, InvalidProblem, require_valid, validate as findings_of
@@ -42,7 +44,7 @@ from trajopt.validation.validation import ERROR, Finding, InvalidProblem, requir
 if TYPE_CHECKING:
     from trajopt.solvers.auto import Attempt
     from trajopt.solvers.nlp.nlp import NLP, NLPSolution
-    from trajopt.validation.replay import Replay
+    from trajopt.validation.replay import Deviation, Replay
 
 
 def _slq(ocp: OCP, warm: WarmStart, options: SLQOptions, callback: Callback | None) -> Solution:
@@ -234,6 +236,7 @@ def solve(
     warm = warm_start or WarmStart(constant_guess(ocp) if guess is None else as_guess(guess))
     if guess is not None:
         warm = replace(warm, guess=as_guess(guess))
+    approximated = approximated_hessian(ocp, solver, chosen)
     if check:
         warnings = require_solvable(ocp, warm.guess, solver, chosen)
     else:
@@ -245,16 +248,34 @@ def solve(
         solution = run(ocp, warm, chosen, callback)
         elapsed = time.perf_counter() - began
         meta = {**solution.meta, **_meta(ocp, solver, dict(vars(chosen)), warnings), "solve_time": elapsed}
-        meta["engines"] = list(engines) or _unique(s.backend.engine for s in _samplings(ocp))
+        meta["engines"] = list(engines) or slow.engines([s.backend.engine for s in _samplings(ocp)])
         if ocp.in_scaled_time and np.isfinite(solution.xs).all():
             meta["clock"] = ocp.times_of(solution.xs).tolist()
             meta["duration"] = meta["clock"][-1]
-        if slow:
-            meta["not_compiled"] = [str(part) for part in slow]
+        if slow.parts:
+            meta["not_compiled"] = slow.sentences(elapsed)
+        if approximated:
+            meta["findings"].append(approximated)
         marks = problem_marks(ocp) if check else ocp.marks
         solution = replace(solution, meta=meta, model=ocp.model, marks=marks)
         solution = checked(ocp, solution, chosen) if check else unchecked(solution)
-    return replace(solution, status=explained(solution.status, ocp, solution.xs, solution.us))
+    status = explained(solution.status, ocp, solution.xs, solution.us)
+    if approximated and status.code is StatusCode.MAX_ITERATIONS:
+        status = replace(status, advice=f"{approximated[0].upper()}{approximated[1:]}.")
+    return replace(solution, status=status)
+
+
+def approximated_hessian(ocp: OCP, solver: str, options: Any) -> str:
+    """The sentence for a Hessian that a solver approximates because a time step has no second derivatives; "" if it does not."""
+    kinds = {AutoOptions: "gauss_newton", IPMOptions: "gauss_newton", SQPOptions: "scqp"}
+    if type(options) not in kinds or getattr(options, "hessian", "auto") != "auto":
+        return ""
+    reason, kind = missing_curvature(ocp), kinds[type(options)]
+    return (
+        f"{reason}; until then {solver} uses hessian = {kind!r}, which may take many times the iterations"
+        if reason
+        else ""
+    )
 
 
 def validate(ocp: OCP, guess: Guess | None = None, solver: str | None = None, options: Any = None) -> list[Finding]:
@@ -324,8 +345,10 @@ def chosen_options(solver: str | None, options: Any) -> tuple[str, Any]:
     raise TypeError(f"options is a {type(options).__name__}; solver {solver!r} takes {kind.__name__} or a mapping")
 
 
-def _replay(ocp: OCP, options: Any, solution: Solution) -> Replay | str:
+def _replay(ocp: OCP, options: Any, solution: Solution, holds: Callable[[Deviation], bool]) -> Replay | str:
     """The replay of a finite trajectory, see :mod:`trajopt.validation.replay`, or the reason why there is none.
+
+    holds: which runs suffice.
 
     By compiled stages where the solve has them, else by CasADi's virtual machine: the numbers agree to rounding.
     """
@@ -339,20 +362,21 @@ def _replay(ocp: OCP, options: Any, solution: Solution) -> Replay | str:
     )
     if LAST_CONTROL in solution.meta:
         us = np.vstack([solution.us, solution.meta[LAST_CONTROL]])
-        return replay_first_order_hold(ocp, solution.xs, us, solution.K) or UNCUT
+        return replay_first_order_hold(ocp, solution.xs, us, solution.K, holds) or UNCUT
     if isinstance(options, SLQOptions) and ocp.constraints():
         from trajopt.solvers.shooting.penalized import augmented, imposed
 
         ocp = augmented(ocp, imposed(ocp, options.constraint_penalty, {}))  # as it was compiled for the solve
     with borrowed(ocp) as own:
         known = {} if own is None else own.prepared
-        rooms, steps = iter(known.setdefault("replay", (Kept(), Kept()))), known.setdefault("finer", {})
+        rooms, steps = known.setdefault("replay", {}), known.setdefault("finer", {})
 
         def evaluator(fine: OCP) -> StageEvaluator:
-            made = kept_evaluator(next(rooms), fine, kind)
+            cuts = tuple(getattr(phase.dynamics, "substeps", 1) for phase in fine.phases)
+            made = kept_evaluator(rooms.setdefault(cuts, Kept()), fine, kind)
             return made if made.compiled else StageEvaluator(interpreted(fine), kind, "numpy")
 
-        found = replay(ocp, solution.xs, solution.us, solution.K, evaluator, steps)
+        found = replay(ocp, solution.xs, solution.us, solution.K, evaluator, steps, holds)
     return UNCUT if found is None else found
 
 

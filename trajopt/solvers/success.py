@@ -53,8 +53,8 @@ class Tolerances(NamedTuple):
     kkt: float = 0.0
 
 
-Replayed = Callable[[], Replay | str]
-"""The replay of a trajectory, or the reason why there is none."""
+Replayed = Callable[[Callable[[Deviation], bool]], Replay | str]
+"""The replay of a trajectory, given which runs of it suffice, or the reason why there is none."""
 
 
 def assessed(
@@ -72,9 +72,15 @@ def assessed(
     if not (np.isfinite(xs).all() and np.isfinite(us).all() and np.isfinite(K).all()):
         return replace(solution, meta={**solution.meta, "replay": {"left_out": "the trajectory is not finite"}})
     found = found or measures(ocp, xs, us, K, solution.multipliers, max(FEASIBLE, tolerances.constraints))
-    replay, goals, times = replayed(), goals_of(ocp), np.asarray(ocp.times_of(xs))
+    goals, times = goals_of(ocp), np.asarray(ocp.times_of(xs))
     missed = [s for goal in goals for s in goal.missed(xs, times)]
-    broken = _not_held(replay, () if missed else goals)
+    broken: list[str] = []
+
+    def holds(run: Deviation) -> bool:
+        broken[:] = _failures(run, () if missed else goals)
+        return not broken
+
+    replay = replayed(holds)
     meta = {
         **solution.meta,
         "measures": _measures_meta(found),
@@ -180,23 +186,8 @@ def _measures_meta(found: Measures) -> dict[str, Any]:
     }
 
 
-def _not_held(replay: Replay | str, goals: Sequence[Goal]) -> list[str]:
-    """How the replay fails: empty where one of its runs stays within the tolerance and meets the goals, or there is none.
-
-    goals: those that the plan meets.
-    """
-    if isinstance(replay, str):
-        return []
-    failures: list[list[str]] = []
-    for run in replay.runs:
-        failed = _failures(run, goals)
-        if not failed:
-            return []
-        failures.append(failed)
-    return failures[-1]
-
-
 def _failures(run: Deviation, goals: Sequence[Goal]) -> list[str]:
+    """How a run of the replay leaves the plan, or misses the goals, which the plan meets."""
     if not run.ratio <= 1.0:
         return [run.sentence()]
     missed = [s for goal in goals for s in goal.missed(run.xs, run.times)]

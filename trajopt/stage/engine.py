@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 
 from dynamics_backends import registry
-from dynamics_backends.protocol import is_generic
+from dynamics_backends.protocol import MissingCapability, is_generic
 from dynamics_backends.registry import engine_in_use
 from trajopt.lq.lq_solver import LQSolver, NumpyLQ
 from trajopt.problem.constraints import Constraint
 from trajopt.problem.ocp import OCP
+from trajopt.stage.not_compiled import tell
 from trajopt.stage.numpy_stages import NumpyStages
 from trajopt.stage.stages import Stages
 from trajopt.stage.start import starts_at_once
@@ -144,8 +145,10 @@ def _compiled(
     if not has_source(sampling.backend):
         if engine == "compiled":
             raise ValueError(f"phase {i} cannot be compiled with the derivative method {sampling.backend.name}")
+        if engine == "auto":
+            tell(ocp, i, MissingCapability(f"the derivative method {sampling.backend.name} is not compiled"))
         return None
-    curved = wanted.second and has_contraction(sampling.called.map)
+    curved = wanted.second and has_contraction(sampling.called)
     kinds = [ROLLED] if wanted.rollout else [CURVED, ALONE] if curved else [ALONE]
     return CompiledChoice(ocp, i, plain, end, kinds, required=engine == "compiled")
 

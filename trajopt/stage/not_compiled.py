@@ -1,26 +1,34 @@
-"""What of a problem is evaluated in NumPy although compiled code was asked for: told in the log, in a solution, and before a solve.
+"""Parts of a problem that NumPy evaluates although compiled code was asked for: reported before a solve, in the log, in a solution.
 
-A solve is then slower by a factor that may be a hundred; so each part comes with the reason and what helps.
+A solve is then up to a hundred times slower. Each part comes with the reason and a remedy, after a solve also with the fraction of
+its time that NumPy took.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from functools import lru_cache
-from typing import Any, NamedTuple
+from dataclasses import dataclass, field
+from functools import lru_cache, wraps
+from typing import Any, NamedTuple, ParamSpec, TypeVar
 
+from dynamics_backends.protocol import DynamicsBackend, MissingCapability
 from trajopt.problem.constraints import Constraint
 from trajopt.problem.ocp import OCP
 from trajopt.problem.terms import CostTerm
 
 _LOG = logging.getLogger(__name__)
 _REMEDIES = {
-    "TraceError": "",  # the reason tells it
-    "TooLong": "simplify it, split it into several phases, or add analytic partials to its residual (HasPartials)",
+    "TooLong": "simplify it, split it into several phases, or add analytic partials to its residual (HasPartials)"
 }
+"""By the type of a reason; others name the remedy themselves."""
+WHOLE, SECOND = "the whole", "the Hessian"
+"""Parts of a phase."""
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 class NotCompiled(NamedTuple):
@@ -31,39 +39,98 @@ class NotCompiled(NamedTuple):
     remedy: str
 
     def __str__(self) -> str:
+        return self.sentence()
+
+    def sentence(self, share: str = "") -> str:
+        """The part, the reason and the remedy. share: how much of a solve it took."""
         end = f"; {self.remedy}" if self.remedy else ""
-        return f"{self.part} runs in NumPy, which may be a hundred times slower: {self.why}{end}"
+        took = f" ({share})" if share else ""
+        return f"{self.part} runs in NumPy{took}, which may be a hundred times slower: {self.why}{end}"
 
 
-_gathered: ContextVar[list[NotCompiled] | None] = ContextVar("not_compiled", default=None)
+@dataclass
+class NumpyWork:
+    """Work of NumPy in a solve that asked for compiled code. parts: of the problem. seconds: spent in all stages of NumPy."""
+
+    parts: list[NotCompiled] = field(default_factory=list)
+    seconds: float = 0.0
+    running: bool = False
+
+    def sentences(self, solve_time: float) -> list[str]:
+        """One for each part, with the fraction of the solve time that NumPy took for all of them."""
+        percent = 100.0 * min(self.seconds / solve_time, 1.0) if solve_time > 0 else 0.0
+        share = f"{percent:.0f} %" if percent >= 1.0 else "less than 1 %"
+        together = "together " if len(self.parts) > 1 else ""
+        return [part.sentence(f"{together}{share} of the solve time") for part in self.parts]
+
+    def engines(self, asked: Sequence[str]) -> list[str]:
+        """The engines at work; asked: that of each phase."""
+        whole = sum(part.part.startswith(WHOLE) for part in self.parts)
+        found = dict.fromkeys(asked) | ({"numpy": None} if self.parts else {})
+        if whole == len([engine for engine in asked if engine == "compiled"]):
+            found.pop("compiled", None)
+        return list(found)
+
+
+_work: ContextVar[NumpyWork | None] = ContextVar("numpy_work", default=None)
 
 
 @contextmanager
-def gathered() -> Iterator[list[NotCompiled]]:
-    """What :func:`tell` is told inside."""
-    found: list[NotCompiled] = []
-    token = _gathered.set(found)
+def gathered() -> Iterator[NumpyWork]:
+    """The work of NumPy inside."""
+    found = NumpyWork()
+    token = _work.set(found)
     try:
         yield found
     finally:
-        _gathered.reset(token)
+        _work.reset(token)
+
+
+def timed(evaluation: Callable[P, R]) -> Callable[P, R]:
+    """An evaluation in NumPy whose seconds count as the work of NumPy."""
+
+    @wraps(evaluation)
+    def evaluate(*arguments: P.args, **options: P.kwargs) -> R:
+        work = _work.get()
+        if work is None or work.running:
+            return evaluation(*arguments, **options)
+        work.running, began = True, time.perf_counter()
+        try:
+            return evaluation(*arguments, **options)
+        finally:
+            work.running = False
+            work.seconds += time.perf_counter() - began
+
+    return evaluate
+
+
+def by_differences(backend: DynamicsBackend) -> MissingCapability:
+    """The reason why second derivatives of a backend's map are not compiled."""
+    return MissingCapability(
+        f"the derivative method {backend.name} takes it by differences; choose backend = 'forward_ad' for an exact and compiled one"
+    )
 
 
 def tell(ocp: OCP, phase: int, reason: Exception, what: str = "") -> None:
-    """Say that a phase, or ``what`` of it, is not compiled, once for each gathering."""
+    """Report that a phase, or ``what`` of it, is not compiled: once for each solve, and for each text outside of solves."""
     from dynamics_backends.compiled.interface.sources import TraceError
 
-    told, found = explanation(ocp, phase, reason, what), _gathered.get()
-    if found is not None:
-        if told in found:
-            return
-        found.append(told)
-    _LOG.log(logging.INFO if isinstance(reason, TraceError) and reason.told else logging.WARNING, "%s", told)
+    told, work = explanation(ocp, phase, reason, what), _work.get()
+    if work is None:
+        _log_once(str(told))
+    elif told not in work.parts:
+        work.parts.append(told)
+        _LOG.log(logging.INFO if isinstance(reason, TraceError) and reason.told else logging.WARNING, "%s", told)
+
+
+@lru_cache(maxsize=64)
+def _log_once(text: str) -> None:
+    _LOG.warning("%s", text)
 
 
 def explanation(ocp: OCP, phase: int, reason: Exception, what: str = "") -> NotCompiled:
     """A phase, or ``what`` of it, why it is not compiled, and what helps."""
-    part = f"{what or 'the whole'} of phase {phase} of {ocp.name!r}"
+    part = f"{what or WHOLE} of phase {phase} of {ocp.name!r}"
     return NotCompiled(part, explained(ocp, phase, reason), _REMEDIES.get(type(reason).__name__, ""))
 
 

@@ -15,6 +15,7 @@ from trajopt.problem.constraints import Constraint
 from trajopt.problem.expansion import contracted_hessian, phase_cost, quadratize, residual_batch, residual_jacobians
 from trajopt.problem.ocp import DiscreteMap
 from trajopt.problem.terms import CostTerm
+from trajopt.stage.not_compiled import timed
 from trajopt.stage.pool import Pool
 from trajopt.stage.stages import StageDerivatives, StageValues, Trials, room_for
 from trajopt.step.contraction import contraction_of
@@ -45,6 +46,7 @@ class NumpyStages:
         self._scale = self.dt if self.scale is None else self.scale
 
     # -- values and first order -----------------------------------------------------------------------------------------
+    @timed
     def values(self, x: Array, u: Array, nodes: Array) -> StageValues:
         """See :class:`~trajopt.stage.stages.Stages`."""
         cost = phase_cost(self.terms, x[None], u[None], self.t, self._scale)[0]
@@ -57,6 +59,7 @@ class NumpyStages:
             d = self._gap(nodes, x_next)
         return StageValues(x_next, d, cost, np.concatenate([np.zeros((len(x), 0)), *g], axis=1))
 
+    @timed
     def first(
         self,
         x: Array,
@@ -113,6 +116,7 @@ class NumpyStages:
                 out.R[:, :m, :m] += e.luu
 
     # -- second order ---------------------------------------------------------------------------------------------------
+    @timed
     def second(
         self,
         x: Array,
@@ -175,6 +179,7 @@ class NumpyStages:
         return Hessians(H.xx + At @ gap @ A, H.ux + Bt @ gap @ A, H.uu + Bt @ gap @ B)
 
     # -- roll-out -------------------------------------------------------------------------------------------------------
+    @timed
     def rollout(self, trials: Trials, pause: Callable[[float], None] | None = None) -> Array:
         """See :class:`~trajopt.stage.stages.Stages`; parts between nodes with linear gaps are stepped at the same time.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dynamics_backends.protocol import MissingCapability, is_generic
+from dynamics_backends.protocol import MissingCapability, is_generic, unwrapped
 from dynamics_backends.registry import make_backend
 from trajopt.problem.impact_stage import JUMP, ImpactStage
 from trajopt.problem.ocp import OCP, DiscreteMap, Sampling, StepContraction
@@ -55,12 +55,14 @@ def _reason(dynamics: DiscreteMap) -> str:
         )
     if not has_source(dynamics):
         return (
-            f"the backend {sampling.backend.name} has no hessian_contraction; give it one, choose a solver that needs no second "
-            "derivatives (slq, ilqr, gnms, fddp), or hessian = 'gauss_newton' for ipm, sqp and dms"
+            f"the backend {sampling.backend.name} has no hessian_contraction; give it one, or choose slq, ilqr, gnms or fddp, or "
+            "hessian = 'gauss_newton' for ipm, sqp and dms"
         )
+    backend = sampling.backend
+    system = f" of {type(unwrapped(backend.map)).__name__}" if backend.name == "analytic" else ""
     return (
-        f"the backend {sampling.backend.name} has no second derivatives of {type(sampling.backend.map).__name__}; choose "
-        "backend = 'analytic' (free bodies), 'forward_ad' or 'casadi_ad'"
+        f"the backend {backend.name} has no second derivatives{system}; choose backend = 'forward_ad', 'complex_step' or "
+        "'casadi_ad', or 'analytic' for a robot"
     )
 
 

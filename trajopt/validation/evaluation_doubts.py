@@ -12,6 +12,7 @@ from dynamics_backends.protocol import Array, DynamicsBackend, FunctionMap, Map,
 from trajopt.guesses.guesses import Guess
 from trajopt.problem.ocp import OCP, Phase
 from trajopt.problem.terms import CostTerm
+from trajopt.step.contraction import missing_curvature
 
 
 def function_doubts(ocp: OCP) -> Iterator[str]:
@@ -28,6 +29,20 @@ def function_mistakes(ocp: OCP, guess: Guess | None = None) -> Iterator[str]:
     told = [(what, _failure(map, x, u, p)) for what, map, p in _functions(ocp)]
     told += [(what, _backend_failure(backend, x, u, p)) for what, backend, p in _own_backends(ocp)]
     yield from dict.fromkeys(f"{what}: {why}" for what, why in told if why)
+
+
+def hessian_doubts(ocp: OCP) -> Iterator[str]:
+    """Time steps without second derivatives, and phases whose second derivatives are found by differences in NumPy."""
+    from dynamics_backends.compiled.interface.sources import has_contraction
+    from trajopt.stage.not_compiled import SECOND, by_differences, explanation
+
+    if (reason := missing_curvature(ocp)) is not None:
+        yield f"{reason}; until then auto, ipm and sqp approximate the Hessian, and ddp refuses the problem"
+        return
+    for i, phase in enumerate(ocp.phases):
+        sampling = phase.dynamics.sampling
+        if sampling is not None and sampling.backend.engine == "compiled" and not has_contraction(sampling.called):
+            yield str(explanation(ocp, i, by_differences(sampling.called), SECOND))
 
 
 def length_doubts(ocp: OCP) -> Iterator[str]:

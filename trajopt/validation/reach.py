@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dynamics_backends.protocol import Array, FunctionMap
-from dynamics_backends.rigid_body.batched import frame_placement
+from dynamics_backends.registry import ready_driver
+from dynamics_backends.rigid_body.algorithms.kinematics import frame_placement
 from dynamics_backends.rigid_body.spatial.rotations import rotation_angle
 from trajopt.guesses.inverse_kinematics import Reached, inverse_kinematics
 from trajopt.problem import residuals
@@ -58,40 +59,48 @@ def goals_of(ocp: OCP) -> tuple[Goal, ...]:
     """The goals of a problem, else those of the frames that its terminal costs pull."""
     if ocp.goals:
         return ocp.goals
-    made = (
-        Goal(g.frame, partial(frame_missed, ocp.model, g), partial(frame_report, ocp.model, g))
-        for g in frame_goals(ocp)
-    )
-    return tuple(made)
+    checks = [FrameCheck(ocp.model, goal) for goal in frame_goals(ocp)]
+    return tuple(Goal(check.goal.frame, check.missed, check.report) for check in checks)
 
 
 def frame_errors(model: Any, goal: FrameGoal, q: Array) -> list[tuple[float, float]]:
     """Distance [m] and angle [rad] of a frame from its goal at each q (M, nq); the angle is 0 where the orientation is free."""
-    rotation, position = frame_placement(model, q, goal.frame)
-    distance = np.linalg.norm(position - goal.position, axis=1)
+    rotation, position = frame_placement(model, np.ascontiguousarray(q.T), goal.frame, ready_driver())
+    distance = np.linalg.norm(np.transpose(position) - goal.position, axis=1)
     wanted = goal.rotation
-    angles = [0.0 if wanted is None else rotation_angle(wanted, R) for R in rotation]
+    angles = [0.0 if wanted is None else rotation_angle(wanted, R) for R in np.moveaxis(np.array(rotation), -1, 0)]
     return list(zip(distance.tolist(), angles, strict=True))
 
 
-def frame_report(model: Any, goal: FrameGoal, xs: Array, times: Array) -> list[str]:
-    """How far a motion xs (N + 1, nx) ends from a goal, in millimeters and degrees."""
-    (end,) = frame_errors(model, goal, xs[-1:, : model.nq])
-    return [f"{goal.frame} ends {_far(end, goal)} from its goal"]
+class FrameCheck:
+    """Sentences about motions xs (N + 1, nx) at times (N + 1,) [s] and a goal of a frame."""
+
+    def __init__(self, model: Any, goal: FrameGoal) -> None:
+        self.model, self.goal = model, goal
+        self._latest: tuple[Array, list[tuple[float, float]]] | None = None
+
+    def _errors(self, xs: Array) -> list[tuple[float, float]]:
+        """Those at the start and at the end, computed once for each array."""
+        if self._latest is None or self._latest[0] is not xs:
+            self._latest = xs, frame_errors(self.model, self.goal, xs[[0, -1], : self.model.nq])
+        return self._latest[1]
+
+    def report(self, xs: Array, times: Array) -> list[str]:
+        """How far a motion ends from the goal, in millimeters and degrees."""
+        return [f"{self.goal.frame} ends {_far(self._errors(xs)[1], self.goal)} from its goal"]
+
+    def missed(self, xs: Array, times: Array) -> list[str]:
+        """How far a motion ends from the goal, and why, where that is far."""
+        start, end = self._errors(xs)
+        if not any(too_far(start, end)):
+            return []
+        why = list(reach_warnings(self.model, self.goal, xs[0, : self.model.nq]))
+        return [f"{self.goal.frame} ends {_far(end, self.goal)} from its goal: {'; '.join(why) or MORE}"]
 
 
 def too_far(start: tuple[float, float], end: tuple[float, float]) -> tuple[bool, bool]:
     """Whether the distance [m] and the angle [rad] at the end of a motion miss a goal, given those at its start."""
     return end[0] > max(FAR * start[0], NEAR), end[1] > max(FAR * start[1], NEAR_ANGLE)
-
-
-def frame_missed(model: Any, goal: FrameGoal, xs: Array, times: Array) -> list[str]:
-    """Sentences about a motion xs (N + 1, nx) that ends far from a goal: by how much, and why."""
-    start, end = frame_errors(model, goal, xs[[0, -1], : model.nq])
-    if not any(too_far(start, end)):
-        return []
-    why = list(reach_warnings(model, goal, xs[0, : model.nq]))
-    return [f"{goal.frame} ends {_far(end, goal)} from its goal: {'; '.join(why) or MORE}"]
 
 
 def _far(errors: tuple[float, float], goal: FrameGoal) -> str:

@@ -3,9 +3,10 @@
     open      u = us_k
     gains     u = us_k + K_k (x - xs_k), clipped to the bounds, x measured at the beginning of each time step
 
-A plan is only as true as its time steps.  The replay takes the plan's own scheme with many more substeps; for a scheme of order p
+A plan is only as true as its time steps.  The replay takes the plan's own scheme with more substeps; for a scheme of order p
 the runs with n and 2 n substeps are extrapolated, x_2n (+) (x_2n (-) x_n) / (2^p - 1) (Hairer, Norsett, Wanner, Solving ODEs I,
-II.4).
+II.4). Substeps are halved until this correction is small beside the tolerance, at most as often as FINEST says. The run with gains
+is left out where the one without holds.
 
 The deviation is the largest difference of a position from the plan at any knot, relative to the tolerance
 
@@ -23,9 +24,10 @@ plan's ground.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from copy import copy
 from dataclasses import replace
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -39,8 +41,11 @@ from trajopt.step.interpreted_step import interpreted
 from trajopt.step.sensitivities import SampledSystem
 
 FINEST = {1: 64, 4: 2}
-"""By the order of a scheme, into how many pieces each time step is cut at least."""
-
+"""By the order of a scheme, into how many pieces each time step is cut at most, where its substeps are longer."""
+COARSEST = 4
+"""Pieces of a time step that the first run has, where so many are fewer."""
+SETTLED = 0.05
+"""Pieces are halved until the last halving has changed positions by less than this share of the tolerance."""
 
 TOLERANCES = {"fixed": {"rad": 0.05, "m": 0.02}, "floating": {"rad": 0.1, "m": 0.05}}
 """Default tolerance on the deviation of positions, by kind of robot and unit."""
@@ -76,7 +81,7 @@ class Deviation(NamedTuple):
 
 
 class Replay(NamedTuple):
-    """The runs of a replay: with controls held, and, for a plan that has some, with feedback gains.
+    """The runs of a replay: with controls held, and, where that one does not hold and the plan has some, with feedback gains.
 
     slower [s]: how much the time constant of contacts has grown, see the module.
     """
@@ -94,10 +99,15 @@ class Replay(NamedTuple):
         return found
 
 
-FINER_KEPT = 4
+FINER_KEPT = 8
 """How many finer time steps are kept for each phase."""
 Finer = dict[tuple[int, int], tuple[Any, Sampling | None, Any]]
 """Finer time steps by the identity of those that they are made of, and their substeps; with these and their sampling."""
+
+
+def within_tolerance(run: Deviation) -> bool:
+    """True if a run stays within the tolerance."""
+    return run.ratio <= 1.0
 
 
 def replay(
@@ -107,28 +117,61 @@ def replay(
     K: Array,
     evaluator: Callable[[OCP], Evaluator],
     known: Finer | None = None,
+    holds: Callable[[Deviation], bool] = within_tolerance,
 ) -> Replay | None:
     """Replay a plan xs (N + 1, nx), us (N, nu), K (N, nu, ndx); evaluator: makes the evaluator of a problem.
 
     known: the finer time steps of earlier replays, which new ones join, so that the same plan is replayed by the same ones.
+    holds: whether a run suffices: then the next one, with gains, is left out.
     None where no time step can be cut finer, as those of users' own discrete maps.
     """
     if not can_be_cut(ocp):
         return None
-    pieces = [_pieces(phase.dynamics) for phase in ocp.phases]
-    order = max(_order(phase.dynamics) for phase in ocp.phases)
     slower = [_slower(phase) for phase in ocp.phases]
     known = {} if known is None else known
-    if len(known) > FINER_KEPT * len(pieces):  # of systems that are made anew for each replay
+    if len(known) > FINER_KEPT * len(ocp.phases):  # of systems that are made anew for each replay
         known.clear()
-    fine = evaluator(_cut(ocp, pieces, slower, True, known))
-    finer = evaluator(_cut(ocp, pieces, slower, False, known))
-    found = []
-    for how, gains in ((HELD, 0.0 * K), *(((WITH_GAINS, K),) if K.any() else ())):
-        coarse, accurate = (_rolled_out(e, xs, us, gains) for e in (fine, finer))
-        run = _extrapolated(ocp, coarse, accurate, order)
-        found.append(deviation(ocp, how, xs, run))
-    return Replay(tuple(found), max(slower))
+    halvings = _halvings(ocp)
+    cut = cache(lambda i: evaluator(_cut(ocp, halvings[i], slower, known)))
+    laws = ((HELD, 0.0 * K), *(((WITH_GAINS, K),) if K.any() else ()))
+    runs = (
+        deviation(ocp, how, xs, _accurate(ocp, xs, us, gains, map(cut, range(len(halvings))))) for how, gains in laws
+    )
+    return Replay(_until(holds, runs), max(slower))
+
+
+def _until(holds: Callable[[Deviation], bool], runs: Iterator[Deviation]) -> tuple[Deviation, ...]:
+    """The runs up to the first one that holds."""
+    found: list[Deviation] = []
+    for run in runs:
+        found.append(run)
+        if holds(run):
+            break
+    return tuple(found)
+
+
+def _halvings(ocp: OCP) -> list[list[int | None]]:
+    """Pieces of the substeps of each phase, from the coarsest run to the finest one; None where they cannot be cut."""
+    finest = [_pieces(phase.dynamics) for phase in ocp.phases]
+    most, cuts = max(n or 0 for n in finest), [finest]
+    while most > COARSEST or len(cuts) < 2:
+        most //= 2
+        cuts.append([None if n is None else max(1, n // 2) for n in cuts[-1]])
+    return cuts[::-1]
+
+
+def _accurate(ocp: OCP, xs: Array, us: Array, K: Array, cuts: Iterator[Evaluator]) -> Array:
+    """The states (N + 1, nx) of the rollout under these gains, by finer and finer cuts until two of them agree."""
+    order = max(_order(phase.dynamics) for phase in ocp.phases)
+    limits, _ = tolerances(ocp, xs)
+    run = coarse = _rolled_out(next(cuts), xs, us, K)
+    for cut in cuts:
+        fine = _rolled_out(cut, xs, us, K)
+        run, correction = _extrapolated(ocp, coarse, fine, order)
+        if len(correction) == len(xs) and (np.abs(correction[:, : len(limits)]) <= SETTLED * limits).all():
+            break
+        coarse = fine
+    return run
 
 
 HELD, WITH_GAINS = "with its controls held", "with its feedback gains"
@@ -137,7 +180,9 @@ PIECES = 16
 """Pieces of a time step whose controls are interpolated."""
 
 
-def replay_first_order_hold(ocp: OCP, xs: Array, us: Array, K: Array) -> Replay | None:
+def replay_first_order_hold(
+    ocp: OCP, xs: Array, us: Array, K: Array, holds: Callable[[Deviation], bool] = within_tolerance
+) -> Replay | None:
     """Replay a plan whose controls us (N + 1, nu) are interpolated between the knots; see :func:`replay`.
 
     Each time step is cut into pieces with the control at their middle, an error of second order in their length. With gains,
@@ -148,8 +193,8 @@ def replay_first_order_hold(ocp: OCP, xs: Array, us: Array, K: Array) -> Replay 
     order = min(2, max(_order(phase.dynamics) for phase in ocp.phases))
     coarse, fine = (_interpolated_run(ocp, xs, us, K, pieces) for pieces in (PIECES, 2 * PIECES))
     hows = (INTERPOLATED, WITH_GAINS) if K.any() else (INTERPOLATED,)
-    runs = (_extrapolated(ocp, coarse[:, i], fine[:, i], order) for i in range(len(hows)))
-    return Replay(tuple(deviation(ocp, how, xs, run) for how, run in zip(hows, runs, strict=True)))
+    runs = (_extrapolated(ocp, coarse[:, i], fine[:, i], order)[0] for i in range(len(hows)))
+    return Replay(_until(holds, (deviation(ocp, how, xs, run) for how, run in zip(hows, runs, strict=True))))
 
 
 def _interpolated_run(ocp: OCP, xs: Array, us: Array, K: Array, pieces: int) -> Array:
@@ -215,8 +260,8 @@ def _order(dynamics: Any) -> int:
     return RUNGE_KUTTA[scheme].order if scheme in RUNGE_KUTTA else 1
 
 
-def _cut(ocp: OCP, pieces: list[int | None], slower: list[float], half: bool, known: Finer) -> OCP:
-    """The problem with finer time steps."""
+def _cut(ocp: OCP, pieces: list[int | None], slower: list[float], known: Finer) -> OCP:
+    """The problem with each substep of its phases in so many pieces."""
     phases = []
     for phase, n, time in zip(ocp.phases, pieces, slower, strict=True):
         dynamics: Any = phase.dynamics
@@ -224,7 +269,7 @@ def _cut(ocp: OCP, pieces: list[int | None], slower: list[float], half: bool, kn
         if n is not None:
             if time:
                 dynamics, parameters = _with_slower(dynamics, time, parameters)
-            dynamics = _finer(dynamics, dynamics.substeps * n // (2 if half else 1), known)
+            dynamics = _finer(dynamics, dynamics.substeps * n, known)
         phases.append(replace(phase, dynamics=dynamics, parameters=parameters))
     return replace(ocp, phases=tuple(phases))
 
@@ -261,11 +306,13 @@ def _rolled_out(e: Evaluator, xs: Array, us: Array, K: Array) -> Array:
         return e.rollout(xs, us, still, np.ones(1), Shooting()).xs[0]
 
 
-def _extrapolated(ocp: OCP, coarse: Array, fine: Array, order: int) -> Array:
-    """Richardson extrapolation of two rollouts (N + 1, nx); the finer one from the first knot on that is not finite."""
+def _extrapolated(ocp: OCP, coarse: Array, fine: Array, order: int) -> tuple[Array, Array]:
+    """Richardson extrapolation of two rollouts (N + 1, nx), the finer one from the first knot on that is not finite; and the
+    corrections (M, ndx) of the M knots before it.
+    """
     finite = np.isfinite(coarse).all(axis=1) & np.isfinite(fine).all(axis=1)
     count = len(finite) if finite.all() else int(np.argmin(finite))
-    d = ocp.manifold.difference(coarse[:count].T, fine[:count].T)
+    correction = ocp.manifold.difference(coarse[:count].T, fine[:count].T) / (2**order - 1)
     found = fine.copy()
-    found[:count] = ocp.manifold.integrate(fine[:count].T, d / (2**order - 1)).T
-    return found
+    found[:count] = ocp.manifold.integrate(fine[:count].T, correction).T
+    return found, correction.T

@@ -28,11 +28,13 @@ from dynamics_backends.protocol import (
     is_second_order,
     unwrapped,
 )
-from dynamics_backends.registry import METHODS, make_backend
+from dynamics_backends.registry import METHODS, at_once, make_backend
 from trajopt.problem.impact_stage import JUMP
 from trajopt.step.integrators import RUNGE_KUTTA, SEMI_IMPLICIT_EULER, stage_map
 from trajopt.step.sensitivities import MOST_SUBSTEPS
 
+ROOM = 4.0
+"""Where even steps so many times as long are stable at x0, they are taken to be stable at other starts too."""
 STIFF = 0.3
 """|h lambda| from which on a mode is the step's concern: slower ones grow by accuracy, not by stability."""
 GROWTH = 1e-6
@@ -56,17 +58,28 @@ class Linearization(NamedTuple):
         return whole
 
 
-def stability_doubts(ocp: Any) -> Iterator[str]:
-    """Sentences about the phases of a problem whose time steps are too long for their systems at x0."""
+def stability_doubts(ocp: Any, stable: set[Any] | None = None) -> Iterator[str]:
+    """Sentences about the phases of a problem whose time steps are too long for their systems at x0.
+
+    stable: phases of earlier problems with these systems that are stable by far, which are not linearized again; grows by those of
+    this one.
+    """
+    stable = set() if stable is None else stable
     told: set[str] = set()
     for phase in ocp.phases:
+        key = (id(phase.dynamics), float(phase.dt.max()), *((k, v.tobytes()) for k, v in phase.parameters.items()))
+        if key in stable:
+            continue
         text = _doubt(phase, ocp.x0)
-        if text is not None and text not in told:
+        if text is None:
+            stable.add(key)
+        elif text and text not in told:
             told.add(text)
             yield text
 
 
 def _doubt(phase: Any, x0: Array) -> str | None:
+    """A sentence, "" without one, None where steps ROOM times as long would be stable or nothing is known."""
     sampling = phase.dynamics.sampling
     if sampling is None or sampling.scheme == JUMP:
         return None
@@ -82,7 +95,7 @@ def _doubt(phase: Any, x0: Array) -> str | None:
         return None
     stable = largest_stable_step(at, scheme, step)
     if stable >= step:
-        return None
+        return "" if _rings(at, scheme, ROOM * step) else None
     needed = substeps * step / stable if stable else np.inf
     limits = (
         f"at x0 {scheme} is stable for steps up to {1e3 * stable:.2g} ms, but its steps are {1e3 * step:.2g} ms long"
@@ -127,7 +140,7 @@ def _given(backend: DynamicsBackend, x0: Array, p: Any) -> Linearization:
 
 def _jacobians(map: Any, method: str, x0: Array, p: Any) -> Any:
     with np.errstate(all="ignore"):  # what is not finite at x0 is told by the solve
-        return make_backend(map, method, engine="numpy").jacobians(x0[None], np.zeros((1, map.nu)), 0.0, p)
+        return at_once(make_backend(map, method, engine="numpy")).jacobians(x0[None], np.zeros((1, map.nu)), 0.0, p)
 
 
 def _stiffest(A: Array, system: Any) -> tuple[float, str]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -12,7 +13,8 @@ from trajopt.guesses.guesses import Guess
 from trajopt.problem.constraints import Constraint
 from trajopt.problem.ocp import OCP, Phase
 from trajopt.problem.terms import QUATERNION_TOLERANCE, CostTerm, quaternion_error, velocities_hint
-from trajopt.validation.evaluation_doubts import function_doubts, function_mistakes, length_doubts
+from trajopt.stage.kept import borrowed
+from trajopt.validation.evaluation_doubts import function_doubts, function_mistakes, hessian_doubts, length_doubts
 from trajopt.validation.finiteness import finiteness_doubts
 from trajopt.validation.reach import frame_goals, reach_warnings
 from trajopt.validation.stability import stability_doubts
@@ -47,7 +49,7 @@ def validate(ocp: OCP, guess: Guess | None = None) -> list[Finding]:
     findings = _findings(ocp, guess)
     if any(f.severity == ERROR for f in findings):
         return findings
-    warnings = [*finiteness_doubts(ocp, guess), *length_doubts(ocp), *_out_of_reach(ocp)]
+    warnings = [*finiteness_doubts(ocp, guess), *length_doubts(ocp), *hessian_doubts(ocp), *_out_of_reach(ocp)]
     return [*findings, *(Finding(WARNING, m) for m in warnings)]
 
 
@@ -57,11 +59,25 @@ def _out_of_reach(ocp: OCP) -> Iterator[str]:
         yield from reach_warnings(ocp.model, goal, ocp.x0[: ocp.model.nq])
 
 
-def _findings(ocp: OCP, guess: Guess | None) -> list[Finding]:
-    """Those that cost little enough to be looked for before each solve."""
+@dataclass
+class _Known:
+    """Findings about a structure that hold for other values too.
+
+    called: user functions have been called without an error. stable: phases that are stable by far.
+    """
+
+    called: bool = False
+    stable: set[Any] = field(default_factory=set)
+
+
+def _findings(ocp: OCP, guess: Guess | None, known: _Known | None = None) -> list[Finding]:
+    """Those that cost little enough to be looked for before each solve; known: about the structure, grows by what is found."""
+    known = known or _Known()
     errors = errors_of(ocp, guess)
-    errors = errors or [Finding(ERROR, m) for m in function_mistakes(ocp, guess)]
-    return errors + [Finding(WARNING, m) for m in _doubts(ocp, bool(errors))]
+    if not errors and not known.called:
+        errors = [Finding(ERROR, m) for m in function_mistakes(ocp, guess)]
+        known.called = not errors
+    return errors + [Finding(WARNING, m) for m in _doubts(ocp, bool(errors), known)]
 
 
 def errors_of(ocp: OCP, guess: Guess | None = None) -> list[Finding]:
@@ -79,7 +95,8 @@ def structure_errors(ocp: OCP) -> list[str]:
 
 def require_valid(ocp: OCP, guess: Guess | None = None) -> list[Finding]:
     """The warnings of :func:`validate`; raises :class:`InvalidProblem` if there are errors."""
-    findings = _findings(ocp, guess)
+    with borrowed(ocp) as own:
+        findings = _findings(ocp, guess, None if own is None else own.prepared.setdefault("validated", _Known()))
     errors = [f for f in findings if f.severity == ERROR]
     if errors:
         raise InvalidProblem(errors)
@@ -249,14 +266,14 @@ def _guess_errors(ocp: OCP, guess: Guess | None) -> Iterator[str]:
 # -- warnings -----------------------------------------------------------------------------------------------------------
 
 
-def _doubts(ocp: OCP, has_errors: bool) -> Iterator[str]:
+def _doubts(ocp: OCP, has_errors: bool, known: _Known) -> Iterator[str]:
     if not any(term.weight.any() for term in ocp.terms()):
         yield "no cost term has a positive weight; any trajectory is optimal"
     yield from _spread_weights(ocp)
     if not has_errors:
         yield from _violated_at_start(ocp)
         yield from system_doubts(ocp)
-        yield from stability_doubts(ocp)
+        yield from stability_doubts(ocp, known.stable)
         yield from function_doubts(ocp)
     if has_errors or ocp.model is None:
         return

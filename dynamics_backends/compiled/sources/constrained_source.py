@@ -73,12 +73,13 @@ def analytic_source(traced: TracedDynamics) -> tuple[str, str]:
     return "\n".join(text), f"{room} + {numbers}"
 
 
-def contracted_source(traced: TracedDynamics) -> tuple[str, str]:
-    """dynamics_contracted by the map's own second derivatives, alone or behind :func:`analytic_source` of the same map; and its
-    workspace in vectors, as text.
+def contracted_source(traced: TracedDynamics, mode: str = "auto") -> tuple[str, str]:
+    """dynamics_contracted, alone or behind :func:`analytic_source` of the same map; and its workspace in vectors, as text.
+
+    By the map's own second derivatives, or by CasADi's AD in this mode.
     """
     if not isinstance(traced.map, ConstrainedDerivatives):
-        return traced.contracted()
+        return traced.contracted(mode)
     map, n = traced.map, traced.map.model.nv
     lam, phi = ca.SX.sym("lam", map.n_out), ca.SX.sym("phi", forces_given(map, traced.sizes))
     parts = traced.attempt(lambda: bent(traced, phi, lam[n:]) if phi.numel() else unsolved(traced, lam))

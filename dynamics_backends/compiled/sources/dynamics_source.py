@@ -38,6 +38,7 @@ from dynamics_backends.protocol import (
     HasContraction,
     HasPartials,
     Map,
+    NeedsScheme,
     damping_offsets,
     unwrapped,
 )
@@ -47,8 +48,10 @@ from dynamics_backends.systems.contact.stepped_contact import SteppedContact
 
 STRAIGHT_UP_TO_DOFS = 10
 """Free bodies of more degrees of freedom are loops: straight-line code would not be ready in time."""
-_ALGEBRAS = {"complex_step": "complex", "forward_ad": "dual"}
-METHODS = ("analytic", "casadi_ad", "central_difference", "forward_difference", *_ALGEBRAS)
+_ALGEBRAS = {"complex_step": "complex", "forward_ad": "dual", "structured_ad": "dual"}
+BY_TRACE = ("casadi_ad", *_ALGEBRAS)
+"""Methods whose second derivatives are those of the trace, where the map writes out none."""
+METHODS = ("analytic", "central_difference", "forward_difference", *BY_TRACE)
 
 
 @dataclass(frozen=True)
@@ -130,9 +133,14 @@ def _written(
     return "\n".join([value, partials]), f"{room} + {more}", rows
 
 
-def contracted_source(map: Map, sizes: Mapping[str, int], *, several_stages: bool = False) -> DynamicsSource:
-    """dynamics_contracted of a map that has it, to stand behind :func:`dynamics_source` of the same map by default."""
-    map = unwrapped(map)
+def contracted_source(
+    backend: DynamicsBackend, sizes: Mapping[str, int], *, several_stages: bool = False
+) -> DynamicsSource:
+    """dynamics_contracted of a backend that :func:`has_contraction`, to stand behind its :func:`dynamics_source` by default.
+
+    Raises TooLong, TraceError.
+    """
+    map, mode = unwrapped(backend.map), str(getattr(backend, "mode", "auto"))
     body = _looped(map)
     sizes = _with_step(map, sizes)
     if body is not None:
@@ -141,12 +149,12 @@ def contracted_source(map: Map, sizes: Mapping[str, int], *, several_stages: boo
 
     def write() -> list[Any]:
         traced = TracedDynamics(map, sizes, several_stages)
-        write_second = (
-            stepped_second_source if isinstance(map, SteppedContact) else constrained_source.contracted_source
-        )
-        return [*write_second(traced), traced.rows]
+        if isinstance(map, SteppedContact):
+            return [*stepped_second_source(traced), traced.rows]
+        return [*constrained_source.contracted_source(traced, mode), traced.rows]
 
-    return DynamicsSource(*remembered(write, "contracted", several_stages, map, tuple(sizes.items()), *_limits()))
+    question = ("contracted", several_stages, mode, map, tuple(sizes.items()), *_limits())
+    return DynamicsSource(*remembered(write, *question))
 
 
 def model_in_loops(map: Map) -> Model | None:
@@ -169,9 +177,13 @@ def _free_body(map: Map) -> FreeBody | None:
     return map if isinstance(map, FreeBody) else None
 
 
-def has_contraction(map: Map) -> bool:
-    """Whether a map writes out its second derivatives."""
-    return isinstance(unwrapped(map), HasContraction)
+def has_contraction(backend: DynamicsBackend) -> bool:
+    """True if second derivatives are compiled: the map writes them out, or its value is traced and the method is exact.
+
+    A trace that is impossible or too long shows when it is made.
+    """
+    map = unwrapped(backend.map)
+    return isinstance(map, HasContraction) or (backend.name in BY_TRACE and not isinstance(map, NeedsScheme))
 
 
 def tables_of(model: Model | None) -> tuple[list[np.ndarray], list[np.ndarray]]:

@@ -2,7 +2,7 @@
 
     analytic                    the map's own partials and contraction, traced
     casadi_ad                   CasADi's Jacobian, traced
-    complex_step, forward_ad    the value on pairs of numbers, called once for each direction
+    complex_step, forward_ad    the value on pairs of numbers, called once for each direction; their second derivatives are CasADi's
     central_difference, ...     dynamics_value called at perturbed states and controls
 
 See :mod:`~dynamics_backends.compiled.sources.dynamics_source` for what the functions are.
@@ -21,9 +21,9 @@ from dynamics_backends.compiled.emit.pairs import ALGEBRAS
 from dynamics_backends.compiled.emit.trace import Trace, trace_expressions
 from dynamics_backends.compiled.loops.kernel import template
 from dynamics_backends.compiled.sources.traced_map import replayed
-from dynamics_backends.methods.complex_step import STEP
+from dynamics_backends.methods.exact_method import STEP
 from dynamics_backends.methods.symbolic_map import Symbols, complaint, description, refusal, symbolic_value
-from dynamics_backends.protocol import Map, Partials, is_second_order
+from dynamics_backends.protocol import HasContraction, Map, Partials, is_second_order
 from dynamics_backends.symbols import ca
 from dynamics_backends.systems.contact.stepped_contact import SteppedContact
 
@@ -74,10 +74,10 @@ class TracedDynamics:
         """dynamics_partials by the map's own derivatives."""
         return self._partials(self._below_of(self.first()))
 
-    def contracted(self) -> tuple[str, str]:
-        """dynamics_contracted by the map's own second derivatives."""
+    def contracted(self, mode: str = "auto") -> tuple[str, str]:
+        """dynamics_contracted by the map's own second derivatives; by CasADi's AD in this mode where the map has none."""
         lam = ca.SX.sym("lam", self.map.n_out)
-        parts = self.both(lam)
+        parts = self.both(lam) if isinstance(self.map, HasContraction) else self._both_by_ad(lam, mode)
         outputs = _named([*self._below_of(parts[:3]), *parts[3:]])
         if self.several_stages:
             outputs = {name: outputs[name] for name in ("xx", "ux", "uu")}
@@ -95,6 +95,23 @@ class TracedDynamics:
         s = self.symbols
         first, second = self.attempt(lambda: self.map.contracted(s.x, s.u, s.t, s.p, lam))  # type: ignore[attr-defined]
         return [*_columns(first), *(by_rows(M) for M in second)]
+
+    def second_by_ad(self, lam: Any, mode: str = "auto") -> tuple[Any, Any, Any]:
+        """Value, Jacobian and the Hessian (ndx + nu, ndx + nu) of lam' f by CasADi's AD.
+
+        Raises TraceError; TooLong before any derivative, if the Hessian will have too many operations.
+        """
+        from dynamics_backends.methods.casadi_ad import CasadiAD
+
+        value = ca.Function("value", list(self.symbols), [self.value_expression]).n_instructions()
+        require_short(f"the Hessian of {description(self.map)}", value * (self.map.manifold.ndx + self.map.nu))
+        return CasadiAD(self.map, mode=mode).second_expressions(self.symbols, lam)
+
+    def _both_by_ad(self, lam: Any, mode: str) -> list[Any]:
+        """The parts of :meth:`both` by CasADi's AD."""
+        f, J, H = self.second_by_ad(lam, mode)
+        n = self.map.manifold.ndx
+        return [f, *(ca.vec(M.T) for M in (J[:, :n], J[:, n:], H[:n, :n], H[n:, :n], H[n:, n:]))]
 
     def casadi_ad(self, mode: str = "auto") -> tuple[str, str]:
         """dynamics_partials by CasADi's Jacobian."""

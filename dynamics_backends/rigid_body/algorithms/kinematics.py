@@ -21,7 +21,7 @@ from dynamics_backends import scalar as sm
 from dynamics_backends.manifold import so3_log
 from dynamics_backends.rigid_body.algorithms.seen_poses import pose_of
 from dynamics_backends.rigid_body.model.model import Frame, Model
-from dynamics_backends.rigid_body.passes.drivers import run
+from dynamics_backends.rigid_body.passes.drivers import Driver, run
 from dynamics_backends.rigid_body.passes.field_access import row
 from dynamics_backends.rigid_body.passes.ground import INERTIA, PLACE, VELOCITY, at_base
 from dynamics_backends.rigid_body.passes.passes import Program, body
@@ -63,9 +63,9 @@ class _Posed(NamedTuple):
     zero: Scalar
 
 
-def _pose(program: Program, model: Model, frame: int | str, arguments: dict[str, Any]) -> _Posed:
+def _pose(program: Program, model: Model, frame: int | str, arguments: dict[str, Any], driver: Driver = run) -> _Posed:
     q = arguments["q"]
-    fields = run(program, model, {**arguments, "q": at_base(model, q)})
+    fields = driver(program, model, {**arguments, "q": at_base(model, q)})
     zero = 0.0 * q[0]
     f = model.frames[model.frame_id(frame) if isinstance(frame, str) else frame]
     local = constant_pose(f)
@@ -101,8 +101,7 @@ def _rows(vectors: list[Vec], zero: Scalar) -> Rows:
 @takes_entries
 def frame_position(model: Model, q: Rows, frame: int | str) -> Rows:
     """World position (3, N) [m] of the frame's origin."""
-    posed = _pose(PLACEMENT, model, frame, {"q": q})
-    return _rows([posed.pose.p + posed.origin], posed.zero)
+    return _position(_pose(PLACEMENT, model, frame, {"q": q}))
 
 
 @takes_entries
@@ -116,7 +115,20 @@ def point_positions(model: Model, q: Rows, points: Sequence[tuple[int, Sequence[
 @takes_entries
 def frame_rotation(model: Model, q: Rows, frame: int | str) -> list[list[Scalar]]:
     """Rotation from the frame to the world, R[i][j]."""
-    posed = _pose(PLACEMENT, model, frame, {"q": q})
+    return _rotation(_pose(PLACEMENT, model, frame, {"q": q}))
+
+
+def frame_placement(model: Model, q: Rows, frame: int | str, driver: Driver = run) -> tuple[list[list[Scalar]], Rows]:
+    """Rotation R[i][j] from the frame to the world, and world position (3, N) [m], from one recursion by the driver."""
+    posed = _pose(PLACEMENT, model, frame, {"q": q}, driver)
+    return _rotation(posed), _position(posed)
+
+
+def _position(posed: _Posed) -> Rows:
+    return _rows([posed.pose.p + posed.origin], posed.zero)
+
+
+def _rotation(posed: _Posed) -> list[list[Scalar]]:
     R = posed.pose.R.transpose()
     return [[c + posed.zero for c in (r.x, r.y, r.z)] for r in (R.a, R.b, R.c)]
 
@@ -195,10 +207,8 @@ class FrameKinematics(NamedTuple):
 def frame_kinematics(model: Model, q: Rows, frame: int | str) -> FrameKinematics:
     """Placement and Jacobian of a frame, from one recursion."""
     posed = _pose(PLACEMENT, model, frame, {"q": q})
-    R = posed.pose.R.transpose()
-    rotation = [[c + posed.zero for c in (r.x, r.y, r.z)] for r in (R.a, R.b, R.c)]
     jacobian = _matrix_rows(model, {d: _column(posed, d) for d in _path(model, posed)}, posed.zero)
-    return FrameKinematics(rotation, _rows([posed.pose.p + posed.origin], posed.zero), jacobian)
+    return FrameKinematics(_rotation(posed), _position(posed), jacobian)
 
 
 def _path(model: Model, posed: _Posed) -> list[int]:

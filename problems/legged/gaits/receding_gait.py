@@ -214,12 +214,11 @@ class _References:
         times = t + ocp.times
         wanted = self.gait.references(times, self.footholds)
         speed = self.gait.references(times + self.slope, self.footholds).base - wanted.base
-        ocp = with_values(ocp, "base", "position", self.start + wanted.base)
-        ocp = with_values(ocp, "base", "velocity", speed / self.slope)
+        ocp = with_values(ocp, "base", {"position": self.start + wanted.base, "velocity": speed / self.slope})
         for f, foot in enumerate(self.gait.feet):
             swings = wanted.swinging[:-1, f, None]
             weight = np.broadcast_to(np.where(swings, self.weights.swing, self.weights.stance), (ocp.horizon, 3))
-            ocp = with_values(ocp.updated(foot, weight=weight), foot, "goal", wanted.position[:, f])
+            ocp = with_values(ocp.updated(foot, weight=weight), foot, {"goal": wanted.position[:, f]})
         return ocp
 
     def commands(self, xs: Array, times: Array) -> list[str]:

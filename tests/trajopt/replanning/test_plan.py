@@ -166,7 +166,7 @@ def test_a_shrinking_horizon_ends_when_the_problem_does():
 
 
 def test_a_regridded_horizon_keeps_its_knots():
-    ocp = with_values(problem(limit=2.0), "goal", "goal", np.arange(KNOTS + 1.0)[:, None])
+    ocp = with_values(problem(limit=2.0), "goal", {"goal": np.arange(KNOTS + 1.0)[:, None]})
     ocp = replace(ocp, u_lower=-1.0 - np.arange(float(KNOTS))[:, None])
     regridded, total = Regridded(ocp, least=0.3), KNOTS * DT
     assert regridded(0.0) is ocp and regridded(total - 0.29) is None
@@ -193,7 +193,7 @@ def test_what_remains_keeps_the_rows_of_its_knots():
     ocp = problem()
     rows = np.arange(KNOTS + 1.0)[:, None]
     lower = -np.arange(1.0, KNOTS + 1.0)[:, None]
-    bounded = OCP(with_values(ocp, "goal", "goal", rows).phases, ocp.x0, ocp.terminal, lower, -lower)
+    bounded = OCP(with_values(ocp, "goal", {"goal": rows}).phases, ocp.x0, ocp.terminal, lower, -lower)
     rest = remaining(bounded, 4.0 * DT)
     assert rest is not None
     np.testing.assert_array_equal(rest.phases[0].terms[0].parameters["goal"], rows[4:-1])
@@ -264,7 +264,7 @@ def test_problems_of_a_batch_begin_at_times_of_their_own():
 
 def test_values_reach_every_knot_and_the_end():
     rows = np.arange(KNOTS + 1.0)[:, None]
-    changed = with_values(problem(), "goal", "goal", rows)
+    changed = with_values(problem(), "goal", {"goal": rows})
     np.testing.assert_array_equal(changed.phases[0].terms[0].parameters["goal"], rows[:-1])
     np.testing.assert_array_equal(changed.terminal[0].parameters["goal"], rows[-1])
 
@@ -274,12 +274,24 @@ def test_values_reach_every_knot_and_the_end():
 )
 def test_values_of_nothing_are_refused(name, parameter, said):
     with pytest.raises(ValueError, match=said):
-        with_values(problem(), name, parameter, np.zeros((KNOTS + 1, 1)))
+        with_values(problem(), name, {parameter: np.zeros((KNOTS + 1, 1))})
 
 
 def test_values_of_another_size_are_refused():
     with pytest.raises(ValueError, match="has 1 numbers; got 2"):
-        with_values(problem(), "goal", "goal", np.zeros((KNOTS + 1, 2)))
+        with_values(problem(), "goal", {"goal": np.zeros((KNOTS + 1, 2))})
+    with pytest.raises(
+        ValueError, match=r"'goal': goal has shape \(7, 1\); expected \(n,\), \(N = 20, n\) or \(N \+ 1, n\)"
+    ):
+        with_values(problem(), "goal", {"goal": np.zeros((7, 1))})
+
+
+def test_a_row_is_for_all_knots_and_rows_of_the_knots_end_with_the_last():
+    rows = np.arange(1.0 * KNOTS)[:, None]
+    one, many = (with_values(problem(), "goal", {"goal": v}) for v in (np.array([3.0]), rows))
+    assert one.phases[0].terms[0].parameters["goal"].tolist() == [3.0] == one.terminal[0].parameters["goal"].tolist()
+    np.testing.assert_array_equal(many.phases[0].terms[0].parameters["goal"], rows)
+    assert many.terminal[0].parameters["goal"].tolist() == [KNOTS - 1.0]
 
 
 def test_what_is_fit_to_be_followed():

@@ -48,7 +48,7 @@ def accurate(system, us, xs=None, K=None):
 @pytest.mark.parametrize(("scheme", "near"), [("semi_implicit_euler", 2e-3), ("rk4", 1e-5)])
 def test_the_replay_is_the_motion_under_held_controls(scheme: str, near: float) -> None:
     ocp, s, system = plan(scheme)
-    found = replay(ocp, s.xs, s.us, s.K, StageEvaluator)
+    found = replay(ocp, s.xs, s.us, s.K, StageEvaluator, holds=lambda run: False)
     assert found is not None
     held, gains = found.runs
     np.testing.assert_allclose(held.xs[-1], accurate(system, s.us), atol=near)
@@ -69,15 +69,15 @@ def test_a_solve_tells_it() -> None:
     assert fine.meta["replay"]["open"]["amount"] < 1e-4 < 1e-2 < coarse.meta["replay"]["open"]["amount"]
     lines = replayed(coarse)
     assert f"with its controls held: within {own.runs[0].amount:.2g} rad of the plan" in lines[0]
-    assert "with its feedback gains" in lines[1]
+    assert "with its feedback gains" in lines[1] and len(replayed(fine)) == 1
 
 
 @pytest.mark.parametrize("scheme", ["semi_implicit_euler", "rk4"])
 def test_a_replay_without_compiled_code_has_the_same_numbers(scheme: str, monkeypatch) -> None:
     ocp, s, _ = plan(scheme, "compiled")
-    expected = s.meta["replay"]["gains"]
+    expected = s.meta["replay"]["open"]
     monkeypatch.setattr(StageEvaluator, "compiled", False)
-    found = checked(ocp, s, to.solver_options("slq")).meta["replay"]["gains"]
+    found = checked(ocp, s, to.solver_options("slq")).meta["replay"]["open"]
     np.testing.assert_allclose(found["x"], expected["x"], atol=1e-10)
     assert found["amount"] == pytest.approx(expected["amount"], rel=1e-6)
 

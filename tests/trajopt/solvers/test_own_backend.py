@@ -1,5 +1,6 @@
 """A user's backend with two methods in every solver, beside the built-in backend of the same dynamics."""
 
+import re
 from dataclasses import dataclass
 
 import numpy as np
@@ -84,7 +85,11 @@ def _nothing_stays_registered():
 def test_two_methods_are_enough(solver, substeps):
     own = to.solve(swing(Pendulum(), substeps=substeps), solver=solver, options=FIRST_ORDER[solver])
     expected = to.solve(swing(built_in(), substeps=substeps), solver=solver, options={"hessian": "gauss_newton"})
-    assert own.status.success and own.meta["engines"] == ["numpy"] and own.meta["findings"] == []
+    assert own.status.success and own.meta["engines"] == ["numpy"]
+    approximated = [f"the backend Pendulum has no hessian_contraction; .* until then {solver} uses hessian"]
+    expected_findings = approximated if solver in ("sqp", "ipm") else []
+    assert len(own.meta["findings"]) == len(expected_findings)
+    assert all(map(re.match, expected_findings, own.meta["findings"]))
     assert own.cost == pytest.approx(expected.cost, rel=1e-9)
     assert np.abs(own.xs - expected.xs).max() < 1e-5
 
@@ -139,8 +144,14 @@ def test_a_solution_is_replayed_on_finer_dynamics():
     found = to.solve(swing(Pendulum()), solver="slq")
     expected = to.solve(swing(built_in()), solver="slq")
     assert found.status.message == expected.status.message
-    for way in ("open", "gains"):  # with its controls held, and under its feedback
+    ways = [way for way in ("open", "gains") if way in expected.meta["replay"]]  # controls held, under its feedback
+    assert ways and [way for way in ("open", "gains") if way in found.meta["replay"]] == ways
+    for way in ways:
         assert found.meta["replay"][way]["amount"] == pytest.approx(expected.meta["replay"][way]["amount"], rel=1e-3)
+
+
+def errors(ocp, **solver):
+    return [f.message for f in to.validate(ocp, **solver) if f.severity == "error"]
 
 
 @pytest.mark.parametrize("solver", SECOND_ORDER)
@@ -148,19 +159,19 @@ def test_what_a_solver_lacks_is_said_before_the_solve(solver):
     ocp, options = swing(Pendulum()), {} if solver == "ddp" else {"hessian": "exact"}
     who = "ddp" if solver == "ddp" else f"{solver} with hessian = exact"
     needs = f"{who} needs hessian_contraction: the backend Pendulum has no hessian_contraction; give it one"
-    (finding,) = to.validate(ocp, solver=solver, options=options)
-    assert finding.severity == "error" and finding.message.startswith(needs)
+    (finding,) = errors(ocp, solver=solver, options=options)
+    assert finding.startswith(needs)
     for check in (True, False):
         with pytest.raises(to.InvalidProblem, match=needs):
             to.solve(ocp, solver=solver, options=options, check=check)
-    assert to.validate(ocp) == to.validate(ocp, solver="slq") == []
+    assert errors(ocp) == errors(ocp, solver="slq") == []
     assert to.validate(swing(CurvedPendulum()), solver=solver, options=options) == []
 
 
 def test_a_built_in_backend_without_second_derivatives_is_named_too():
-    (finding,) = to.validate(swing(built_in("complex_step")), solver="ddp")
-    assert finding.message.startswith("ddp needs hessian_contraction: the backend complex_step has no second")
-    assert to.validate(swing(built_in("complex_step")), solver="dms") == []  # its source is differentiated
+    (finding,) = errors(swing(built_in("forward_difference")), solver="ddp")
+    assert finding.startswith("ddp needs hessian_contraction: the backend forward_difference has no second")
+    assert errors(swing(built_in("forward_difference")), solver="dms") == []  # its source is differentiated
 
 
 def wrong(**methods):

@@ -161,8 +161,7 @@ def test_who_serves_a_problem(engine, method):
     """Whole libraries for the methods that are written in C; compiled sweeps on the compiled engine."""
     dynamics = SampledSystem(make_backend(FreeBody(pendulum()), method, engine=engine), "euler")
     numerics = numerics_for(OCP.single_phase(dynamics, np.zeros(4), 3, 0.1, [control_cost(2)]))
-    whole = engine == "compiled" and method != "structured_ad"
-    kinds = [CompiledStages, CompiledEnd] if whole else [NumpyStages, NumpyStages]
+    kinds = [CompiledStages, CompiledEnd] if engine == "compiled" else [NumpyStages, NumpyStages]
     assert [type(stages) for stages in numerics.evaluator.stages] == kinds
     assert isinstance(numerics.lq_solver, CompiledLQ if engine == "compiled" else NumpyLQ)
 

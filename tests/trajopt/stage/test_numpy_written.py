@@ -1,6 +1,7 @@
 """Problems written with functions of NumPy: solved like those of the library's own functions; what is slow is told."""
 
 import logging
+import re
 
 import numpy as np
 import pytest
@@ -127,3 +128,127 @@ def test_what_is_too_long_to_compile_is_told_before_and_after(monkeypatch, caplo
     solution = to.solve(ocp, solver="slq")
     assert solution.status.success and solution.meta["not_compiled"]
     assert sum("runs in NumPy" in m for m in caplog.messages) == 1
+
+
+# -- second derivatives -----------------------------------------------------------------------------------------------------
+
+
+def cart_pole(x, u, t, p):
+    """With the mass of the pole as a parameter."""
+    s, c, m = np.sin(x[1]), np.cos(x[1]), p["mass"][0]
+    a = (u[0] + m * s * (0.5 * x[3] * x[3] - 9.81 * c)) / (1.0 + m * s * s)
+    return [x[2], x[3], a, (9.81 * s - a * c) / 0.5]
+
+
+def swing_up(method, function=cart_pole):
+    """The fastest motion of a cart between two places, with the pole up at both."""
+    system = to.FunctionMap(function, 4, 1, second_order=True)
+    step = to.SampledSystem(to.make_backend(system, method, engine="compiled"), "rk4")
+    goal = np.array([0.5, 0.0, 0.0, 0.0])
+    terms, limits = [to.control_cost(1, weight=1e-2)], [to.state_bounds(system.manifold, goal, goal)]
+    fixed = to.OCP.single_phase(
+        step,
+        np.zeros(4),
+        20,
+        0.05,
+        terms,
+        terminal_constraints=limits,
+        parameters={"mass": [0.1]},
+        u_lower=-20.0,
+        u_upper=20.0,
+    )
+    free = to.free_time(fixed, (0.3, 3.0))
+    return free.ocp, free.with_durations(to.interpolated_guess(fixed, goal))
+
+
+def by_casadi(x, T, u, lam):
+    """The Hessian in (x, T, u) of lam' x_next of a step of RK4 whose duration is T / 20: CasADi's own, of a text of its own."""
+    import casadi as ca
+
+    z = ca.SX.sym("z", 6)
+    state, h, force = z[:4], z[4] / 20.0, z[5]
+
+    def f(s):
+        sine, cosine = ca.sin(s[1]), ca.cos(s[1])
+        a = (force + 0.1 * sine * (0.5 * s[3] ** 2 - 9.81 * cosine)) / (1.0 + 0.1 * sine**2)
+        return ca.vertcat(s[2], s[3], a, (9.81 * sine - a * cosine) / 0.5)
+
+    k1 = f(state)
+    k2 = f(state + h / 2 * k1)
+    k3 = f(state + h / 2 * k2)
+    k4 = f(state + h * k3)
+    x_next = state + h / 6 * (k1 + 2 * k2 + 2 * k3 + k4)
+    weights = ca.SX.sym("lam", 4)
+    hessian = ca.Function("hessian", [z, weights], [ca.hessian(ca.dot(weights, x_next), z)[0]])
+    return np.array([hessian(np.r_[a, b, c], d).full() for a, b, c, d in zip(x, T, u, lam, strict=True)])
+
+
+@pytest.mark.needs_compiler
+@pytest.mark.parametrize("method", ["forward_ad", "structured_ad", "complex_step", "casadi_ad"])
+def test_compiled_second_derivatives_of_a_step_of_free_duration_are_those_of_casadi(method):
+    (ocp, _), rng = swing_up(method), np.random.default_rng(5)
+    stages = StageEvaluator(ocp, engine="auto").stages[1]
+    assert stages.compiled and stages.second_orders == (False, True)
+    x, T, u, lam = (
+        rng.normal(size=(20, 4)),
+        rng.uniform(0.5, 2.0, 20),
+        rng.normal(size=(20, 1)),
+        rng.normal(size=(20, 5)),
+    )
+    states = np.c_[x, T]
+    xx, ux, uu = stages.second(states, u, np.zeros((20, 5)), 0.0, lam)
+    expected = by_casadi(x, T, u[:, 0], lam[:, :4])
+    for own, other in ((xx, expected[:, :5, :5]), (ux, expected[:, 5:, :5]), (uu, expected[:, 5:, 5:])):
+        np.testing.assert_allclose(own, other, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.needs_compiler
+@pytest.mark.parametrize("method", ["forward_ad", "structured_ad", "complex_step", "casadi_ad"])
+def test_every_exact_method_solves_with_a_compiled_exact_hessian(method):
+    ocp, guess = swing_up(method)
+    solution = to.solve(ocp, guess, solver="ipm")
+    assert solution.status.success and solution.iterations < 40
+    assert (solution.meta["hessian"], solution.meta["engines"]) == ("exact", ["compiled"])
+    assert "not_compiled" not in solution.meta and not solution.meta["findings"]
+    assert not to.validate(ocp)
+
+
+@pytest.mark.needs_compiler
+def test_second_derivatives_by_differences_are_reported_with_their_share_at_every_solve(caplog):
+    ocp, guess = swing_up("central_difference")
+    exact = to.solve(*swing_up("forward_ad"), solver="ipm")
+    (doubt,) = to.validate(ocp)
+    assert "the Hessian of phase 1 of 'ocp' runs in NumPy" in doubt.message and "'forward_ad'" in doubt.message
+    for _ in range(2):  # the second one takes up what the first has prepared
+        solution = to.solve(ocp, guess, solver="ipm")
+        assert solution.cost == pytest.approx(exact.cost, rel=1e-6)
+        (slow,) = solution.meta["not_compiled"]
+        assert re.match(r"the Hessian of phase 1 of 'ocp' runs in NumPy \(\d\d? % of the solve time\)", slow)
+        assert "central_difference takes it by differences; choose backend = 'forward_ad'" in slow
+        assert solution.meta["engines"] == ["compiled", "numpy"] and slow in solution.report()
+
+
+@pytest.mark.needs_compiler
+def test_a_hessian_that_is_approximated_is_reported_with_the_remedy():
+    ocp, guess = swing_up("forward_difference")
+    (doubt,) = to.validate(ocp)
+    assert "forward_difference has no second derivatives; choose backend = 'forward_ad'" in doubt.message
+    solution = to.solve(ocp, guess, {"max_iterations": 2}, solver="ipm")
+    (finding,) = solution.meta["findings"]
+    assert "until then ipm uses hessian = 'gauss_newton'" in finding and solution.meta["hessian"] == "gauss_newton"
+    assert solution.status.code == "max_iterations" and "'forward_ad'" in solution.status.advice
+    assert "Increase max_iterations" not in solution.status.advice
+    assert not to.solve(ocp, guess, {"max_iterations": 2, "hessian": "gauss_newton"}, solver="ipm").meta["findings"]
+
+
+@pytest.mark.needs_compiler
+@pytest.mark.parametrize("method", ["forward_ad", "complex_step"])
+def test_dynamics_that_cannot_be_traced_are_solved_and_named(method):
+    def decides(x, u, t, p):
+        return cart_pole(x, u, t, p) if x[0] > -50.0 else [0.0] * 4
+
+    exact, found = (to.solve(*swing_up(method, function), solver="ipm") for function in (cart_pole, decides))
+    assert found.status.acceptable and found.cost == pytest.approx(exact.cost, rel=1e-5)
+    (slow,) = found.meta["not_compiled"]
+    assert "the whole of phase 1 of 'ocp' runs in NumPy (" in slow and "decides" in slow
+    assert found.meta["engines"] == ["compiled", "numpy"]

@@ -71,6 +71,7 @@ class RealTimeSLQ:
         self._may_curve, self._curved, self._shortened = False, hessian == "exact", 0
         self._regularization = Regularization.of(SLQOptions())
         self._ocp: OCP | None = None
+        self._made: dict[str, Numerics] = {}
 
     @property
     def mu(self) -> float:
@@ -83,8 +84,6 @@ class RealTimeSLQ:
         if self._ocp is None and (self.search or self.curved) and not self._curved:
             self._may_curve = numerics_for(ocp, "exact").evaluator.may_follow  # compiled on the way, it would be late
             self._curved = self.curved and self._may_curve
-        if self._ocp is None or not _alike(self._ocp, ocp):
-            self._made = dict[str, Numerics]()
         self._ocp, self._times, (self._xs, self._us) = ocp, ocp.times, warm.guess
         self._bounds, self._policy = _finite_bounds(ocp, self._us), None
         self._expansion = expansion = self._expanded("exact" if self._curved else "gauss_newton")
@@ -96,9 +95,10 @@ class RealTimeSLQ:
     def _expanded(self, hessian: str) -> Expansion:
         """About the plan, with that Hessian of the cost."""
         assert self._ocp is not None
-        if hessian not in self._made:
-            self._made[hessian] = numerics_for(self._ocp, hessian)
-        self._taken, (self._evaluator, self._lq_solver) = hessian, self._made[hessian]
+        made = self._made.get(hessian)
+        if made is None or not made.evaluator.follow(self._ocp):
+            made = self._made[hessian] = numerics_for(self._ocp, hessian)
+        self._taken, (self._evaluator, self._lq_solver) = hessian, made
         return self._evaluator.expand(self._xs, self._us)
 
     def respond(self, x0: Array) -> Solution:
@@ -181,14 +181,6 @@ def _semidefinite(Q: Array) -> Array:
         return Q
     values, vectors = np.linalg.eigh(Q)
     return np.asarray((vectors * np.maximum(values, 0.0)[:, None, :]) @ vectors.transpose(0, 2, 1))
-
-
-def _alike(one: OCP, other: OCP) -> bool:
-    """Whether two problems differ in x0 at most, which expansions and roll-outs are given anyway."""
-    bounds = [(one.u_lower, other.u_lower), (one.u_upper, other.u_upper)]
-    same_bounds = all(a is b or (a is not None and b is not None and np.array_equal(a, b)) for a, b in bounds)
-    same_parts = one.phases is other.phases and one.terminal is other.terminal
-    return same_parts and same_bounds and one.start == other.start
 
 
 def _finite_bounds(ocp: OCP, us: Array) -> Bounds | None:

@@ -1,33 +1,33 @@
-"""SLQ's family in lanes: statuses of the problems of a batch, and second starts of those whose linear gaps blew up."""
+"""SLQ's family in batches: windows of problems on threads, and second starts of those whose linear gaps blew up."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
+from dynamics_backends.compiled.interface.libraries import find_toolchain
 from dynamics_backends.protocol import Array
+from trajopt.lq.compiled_lq import CompiledLQ
 from trajopt.results.status import Status
-from trajopt.solvers import termination
-from trajopt.solvers.batch.abreast.shooting_lanes import Lanes
 from trajopt.solvers.batch.problems.batch import Batch
-from trajopt.solvers.batch.problems.values import (
-    COST_CONVERGED,
-    ENDS,
-    NOT_BEGUN,
-    NOT_POSITIVE_DEFINITE,
-    Members,
-    measures_of,
-)
 from trajopt.solvers.batch.second_starts import firsts_of, with_seconds
 from trajopt.solvers.batch.solution import BatchSolution
+from trajopt.solvers.batch.window_batch import Told, WindowBatch, shares_of
+from trajopt.solvers.methods.shooting import ShootingMethod
 from trajopt.solvers.options import SLQOptions
-from trajopt.solvers.shooting import shooting_diagnosis
 from trajopt.solvers.shooting.restart import restarted
+from trajopt.solvers.window.shooting import corrects_of, models_of
+from trajopt.solvers.window.shooting_slot import layout, sizes_of
+from trajopt.solvers.window.shooting_window import ShootingWindow, directions_doubles
+from trajopt.solvers.window.status import Blamed
+from trajopt.stage.evaluation import StageEvaluator
 from trajopt.stage.numerics import numerics_for
+
+SLOTS = 2
+"""Slots of a window for each lane: problems wait for several kinds of work; the memory of more does not fit the caches."""
 
 
 def in_lanes(
@@ -37,80 +37,64 @@ def in_lanes(
     *,
     gains: bool,
     threads: int | None,
-    told: Callable[[int], None] | None,
+    told: Told,
     max_iterations: Array | None = None,
 ) -> BatchSolution:
     """Solve a batch; guess: xs (n or 1, N + 1, nx), us (n or 1, N, nu). max_iterations (n,): of each, where they differ.
 
     Raises ValueError where the problem is not compiled.
     """
-    lanes, n = Lanes(batch[0], options), len(batch)  # which has the bounds that only members have
-    limits = np.full(n, options.max_iterations) if max_iterations is None else max_iterations
     began = time.perf_counter()
-    members = Members(batch, lanes.stages, lanes.end, guess, limits, gains)
-    use = lanes.run(members, threads, told)
-    members.results["seconds"] /= use.together
-    seconds = time.perf_counter() - began
-    status = tuple(_status(batch, i, members, _limited(options, int(limits[i]))) for i in range(n))
-    r = members.results
-    meta = {"seconds": seconds, "solve_times": r["seconds"].tolist(), "lanes": use.told, **measures_of(r)}
-    meta |= {"stopped": True} if use.stopped else {}
-    for i in np.flatnonzero(r["code"] == ENDS["non_finite"]):  # which leaves the guess behind
-        members.xs[i], members.us[i] = (rows[i if len(rows) == n else 0] for rows in guess)
-        r["cost"][i] = np.nan
-    arrays = members.xs, members.us, r["cost"].copy(), r["iterations"].copy()
-    found = BatchSolution(*arrays, status, batch.times(), members.K, members.k, meta)
-    return _second_starts(batch, guess, options, found, r["defect"], threads=threads)
+    problems = _Problems(batch, guess, options, gains=gains, threads=threads, max_iterations=max_iterations)
+    meta = problems.solve(told)
+    found = problems.solution(time.perf_counter() - began, meta)
+    return _second_starts(batch, guess, options, found, threads=threads)
 
 
-def _limited(options: SLQOptions, limit: int) -> SLQOptions:
-    """The options with another limit of iterations."""
-    return options if limit == options.max_iterations else replace(options, max_iterations=limit)
+class _Problems(WindowBatch):
+    """shooting_problem_t of shooting_slot.h for each problem."""
 
+    def __init__(self, batch: Batch, guess: tuple[Array, Array], options: SLQOptions, **rest: Any) -> None:
+        super().__init__(batch, guess, options, **rest)
+        self.evaluator = evaluator = StageEvaluator(self.ocp, options.hessian, "auto")
+        if not evaluator.compiled:
+            raise ValueError("the problem is not compiled as a whole")
+        self.lq = CompiledLQ(self.ocp.manifold.ndx, self.ocp.nu)
+        *stages, end = cast(Any, evaluator.stages)
+        phases = np.stack([self.stages(batch, i, s.data) for i, s in enumerate(stages)], axis=1)
+        bounds = batch.bounds() or (None, None)
+        to = self.xs, self.us, self.K, self.k
+        self.rows = self.table([phases, np.stack(self.end(batch, end), axis=1), batch.x0(), *guess, *bounds, *to])
+        self.models, self.corrects = models_of((), options), corrects_of(self.ocp, options)
 
-def _status(batch: Batch, i: int, members: Members, o: SLQOptions) -> Status:
-    """The status of problem i: that of a single solve, with a new expansion where it names a knot."""
-    r: Any = members.results[i]
-    code, n, kkt = int(r["code"]), int(r["iterations"]), float(r["kkt"])
-    errors = termination.Errors(kkt, float(r["gradient"]), float(r["defect"]))
-    measured = termination.Measured(n, errors, o.tolerances)
-    ends: dict[int, Callable[[], Status]] = {
-        ENDS["converged"]: lambda: termination.converged(measured._replace(errors=errors._replace(kkt=None))),
-        ENDS["optimal"]: lambda: termination.converged(measured),
-        COST_CONVERGED: lambda: termination.cost_converged(n, float(r["change"]), o.cost_tolerance, kkt),
-        ENDS["max_iterations"]: lambda: termination.max_iterations(o.max_iterations, measured),
-        ENDS["time_limit"]: lambda: termination.time_limit(o.time_limit, measured),
-        ENDS["precision_limit"]: lambda: termination.precision_limit(measured),
-        ENDS["gaps_stay_open"]: lambda: termination.line_search_failed(termination.OPEN_DEFECTS, measured),
-        NOT_POSITIVE_DEFINITE: lambda: termination.not_positive_definite(
-            int(r["failed_at"]), o.max_regularization, o.hessian
-        ),
-        ENDS["interrupted"]: lambda: termination.interrupted(n),
-        NOT_BEGUN: termination.not_started,
-    }
-    if code in ends:
-        return ends[code]()
-    ocp, xs, us = batch[i], members.xs[i], members.us[i]
-    with np.errstate(all="ignore"):
-        expansion = numerics_for(ocp, o.hessian).evaluator.expand(xs, us)
-    if code == ENDS["non_finite"]:
-        return termination.non_finite(
-            shooting_diagnosis.non_finite_entry(ocp, xs, expansion), termination.BETTER_ROLLOUT
-        )
-    return shooting_diagnosis.no_step(ocp, expansion.lq, measured)
+    def solve(self, told: Told) -> dict[str, Any]:
+        """Solve all in windows; how the work was shared."""
+        each, shared = layout(sizes_of(self.ocp, windowed=True))[1], directions_doubles(self.ocp, self.options)
+        count = self.slots_of_a_thread(SLOTS * find_toolchain().lanes, 8 * each, 8 * shared)
+        given = self.ocp, self.evaluator, self.lq, self.options
+        ran, windows = self.solve_in_windows(lambda: ShootingWindow(*given, count), told)
+        self.seconds /= count  # whose problems take turns
+        use = {"threads": ran.threads, "slots": ran.threads * count, **shares_of(windows)}
+        return {"lanes": use} | ({"stopped": True} if ran.stopped else {})
+
+    def _method(self, number: int, slot: Any) -> ShootingMethod:
+        return ShootingMethod(self.models, self.options, self.corrects, int(self.limits[number]))
+
+    def status(self, i: int) -> Status:
+        """The status of problem i: that of a single solve."""
+
+        def blamed(xs: Array, us: Array) -> Blamed:
+            ocp = self.batch[i]
+            return Blamed(ocp, xs, numerics_for(ocp, self.options.hessian).evaluator.expand(xs, us))
+
+        return self._status(i, blamed)
 
 
 def _second_starts(
-    batch: Batch,
-    guess: tuple[Array, Array],
-    options: SLQOptions,
-    found: BatchSolution,
-    defects: Array,
-    *,
-    threads: int | None,
+    batch: Batch, guess: tuple[Array, Array], options: SLQOptions, found: BatchSolution, *, threads: int | None
 ) -> BatchSolution:
     """Those whose linear gaps have blown up once more, with nonlinear ones: see :mod:`trajopt.solvers.shooting.restart`."""
-    firsts = firsts_of(found, defects, options)
+    firsts = firsts_of(found, np.array(found.meta["defects"]), options)
     if not firsts:
         return found
     chosen = list(firsts)

@@ -201,7 +201,7 @@ def _batch_of(ocp: OCP | Batch | Sequence[OCP], values: Mapping[str, Any] | None
 
 
 def _fits_lanes(ocp: OCP, options: Any) -> bool:
-    """Whether kernels/shooting_seats.h has all that the solver does."""
+    """Whether kernels/shooting_window.h answers all that the solver asks for."""
     if type(options) is not SLQOptions or ocp.constraints() or filtered(ocp, options) or not is_compiled(ocp):
         return False
     return StageEvaluator(ocp, options.hessian, "auto").compiled

@@ -55,27 +55,6 @@ def run_workers(work: Callable[[Array], None], threads: int, told: Told) -> Ran:
     return Ran(threads, bool(shared[STOP]))
 
 
-def run_groups(run: Callable[[int], None], worker: Callable[[Array], Any], groups: int, told: Told) -> Ran:
-    """Run a function of C on the ``address`` of workers, one on each of some threads, until it returns.
-
-    worker: made for each thread, of the numbers that they share: the next problem, how many are done, whether to stop.
-    """
-    shared = np.zeros(3, np.int64)
-    workers = [worker(shared) for _ in range(groups)]
-    with running(), ThreadPoolExecutor(groups, thread_name_prefix="batch") as pool:
-        try:
-            wait_for([pool.submit(_run, run, w, worker) for w in workers], shared, told)
-        except BaseException:
-            shared[2] = 1
-            raise
-    return Ran(groups, bool(shared[2]))
-
-
-def _run(run: Callable[[int], None], worker: Any, kept: Any) -> None:
-    """A function of C on a worker; kept: what it writes to must live as long as it runs."""
-    run(worker.address)
-
-
 def wait_for(futures: list[Any], shared: Array, told: Told) -> None:
     """Until all are done; Ctrl-C, also one raised by ``told``, lets the iterations end."""
     while True:

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from dynamics_backends.compiled.interface.libraries import address
+from dynamics_backends.compiled.interface.sources import has_contraction
 from dynamics_backends.protocol import Array, Hessians
 from trajopt.lq.equality_lq import allotted
 from trajopt.problem.constraints import Constraint, chosen_coordinates
@@ -362,8 +363,10 @@ def _order(ocp: OCP, i: int, stages: Stages, hessian: str) -> str:
         return EXACT
     if isinstance(stages, NumpyStages | SoonStages | BareStages):
         sampling = ocp.phases[i].dynamics.sampling
-        pieces = sampling is not None and sampling.backend.engine == "compiled" and sampling.backend.name == "analytic"
-        return MIXED if pieces else EXACT
+        if sampling is None or sampling.backend.engine != "compiled":
+            return EXACT
+        by_trace = not isinstance(stages, NumpyStages) and has_contraction(sampling.called)
+        return MIXED if sampling.backend.name == "analytic" or by_trace else EXACT
     whole, step = stages.second_orders  # type: ignore[attr-defined]
     return MIXED if step and not whole else EXACT
 

@@ -144,12 +144,19 @@ class InteriorPoint:
         )
         self.began = time.perf_counter()
 
-    def solve(self) -> Solve:
-        """Iterate from the guess until a test is met."""
+    def solve(self, *, gains: bool = False) -> Solve:
+        """Iterate from the guess until a test is met; gains: False, feedback about a solution is made by others."""
+        assert not gains
         end = yield from self._start()
         while end is None:
             end = yield from self._iterate()
         return self.ended(end)
+
+    def stopped(self, *, gains: bool = False) -> Solve:
+        """Nothing is left to do where a solve that has begun is stopped from outside."""
+        assert not gains
+        yield from ()
+        return self.ended(End.INTERRUPTED)
 
     def ended(self, end: End) -> Ended:
         """An end where the solve is."""

@@ -1,16 +1,17 @@
-"""What every method has: the size of its problem, the ends of a solve, and the generator that solves."""
+"""The size of a problem, the ends of a solve, and what drivers ask of a method."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from enum import IntEnum
-from typing import Any, NamedTuple
-
-from trajopt.solvers.methods.requests import Request
+from typing import Any, NamedTuple, Protocol
 
 
 class End(IntEnum):
-    """CHEAPER: the cost hardly falls. ROUNDED: double precision allows no more. NO_STEP: the search has failed."""
+    """OPTIMAL: the scaled KKT error is small; CONVERGED: the gradient and the gaps are. CHEAPER: the cost hardly falls.
+
+    ROUNDED: double precision allows no more. NO_STEP: the search has failed. GAPS_OPEN: only short steps are accepted.
+    """
 
     OPTIMAL = 0
     CHEAPER = 1
@@ -20,10 +21,16 @@ class End(IntEnum):
     INTERRUPTED = 5
     NOT_FINITE = 6
     NO_STEP = 7
+    CONVERGED = 8
+    GAPS_OPEN = 9
+    NOT_POSITIVE_DEFINITE = 10
 
 
 class Ended(NamedTuple):
-    """The end, and the errors of the point where a test was met; change: the share by which the last step lowered the cost."""
+    """The end, and the errors of the point where a test was met; change: the share by which the last step lowered the cost.
+
+    failed_at: the knot where Quu could not be factorized last, -1 for none.
+    """
 
     end: End
     iterations: int
@@ -31,6 +38,7 @@ class Ended(NamedTuple):
     defect: float
     kkt: float
     change: float
+    failed_at: int = -1
 
 
 class Size(NamedTuple):
@@ -45,4 +53,30 @@ class Size(NamedTuple):
 
 Report = Callable[..., None]
 """Called with the numbers of a record (:class:`trajopt.results.records.IterationRecord`) before each step is taken."""
-Solve = Generator[Request, Any, Ended]
+Solve = Generator[Any, Any, Ended]
+"""Yields requests, takes their answers."""
+
+
+class Method(Protocol):
+    """One solve. begun: whether there is a point; began: the time [s] of its making; iteration: steps taken."""
+
+    begun: bool
+    began: float
+    iteration: int
+    report: Report | None
+
+    def solve(self, *, gains: bool = True) -> Solve:
+        """Iterate from the guess until a test is met; gains: whether feedback gains belong to the solution."""
+        ...
+
+    def stopped(self, *, gains: bool = True) -> Solve:
+        """What is left to do where a solve that has begun is stopped from outside."""
+        ...
+
+    def ended(self, end: End) -> Ended:
+        """An end where the solve is."""
+        ...
+
+    def report_end(self) -> None:
+        """Report the solution, without a step."""
+        ...

@@ -139,6 +139,12 @@ class Newton:
             yield Gains(self.size.widest)
         return ended
 
+    def stopped(self, *, gains: bool = True) -> Solve:
+        """Gains where the solve is."""
+        if gains:
+            yield Gains(self.size.widest)
+        return self.ended(End.INTERRUPTED)
+
     def ended(self, end: End) -> Ended:
         """An end where the solve is."""
         return Ended(end, self.iteration, self.at.gradient, self.at.defect, self.kkt, self.change)

@@ -101,6 +101,12 @@ class OwnMethod:
                 self.change = abs(self.at.cost - reply.cost) / max(abs(reply.cost), 1e-300)
             self.at, self.begun = reply, True
 
+    def stopped(self, *, gains: bool = True) -> Solve:
+        """Gains where the solve is."""
+        if gains:
+            yield Gains(self.size.widest)
+        return self.ended(End.INTERRUPTED)
+
     def ended(self, end: End) -> Ended:
         """An end where the solve is."""
         return Ended(end, self.iteration, self.at.gradient, self.at.defect, self.kkt, self.change)

@@ -14,12 +14,12 @@ Numer. Anal. 7, 1987), and near the solution progress is slow.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator
-from enum import IntEnum
+from collections.abc import Generator
 from math import inf, nan, sqrt
 from typing import Any, NamedTuple
 
 from trajopt.results.status import SOLVED, STATIONARY
+from trajopt.solvers.methods.method import End, Ended, Report, Solve
 from trajopt.solvers.methods.shooting_requests import (
     GO,
     MARK,
@@ -70,37 +70,6 @@ STRETCHED = 2
 """Doublings of the straight step that are tried beside parabolas."""
 
 
-class End(IntEnum):
-    """CHEAPER: the cost hardly falls. ROUNDED: double precision allows no more. GAPS_OPEN: only short steps are accepted."""
-
-    CONVERGED = 0
-    OPTIMAL = 1
-    CHEAPER = 2
-    MOST_ITERATIONS = 3
-    OUT_OF_TIME = 4
-    ROUNDED = 5
-    INTERRUPTED = 6
-    NOT_FINITE = 7
-    NO_STEP = 8
-    GAPS_OPEN = 9
-    NOT_POSITIVE_DEFINITE = 10
-
-
-class Ended(NamedTuple):
-    """The end, and the errors of the iterate where a test was met; change: the share by which the last step lowered the cost.
-
-    failed_at: the knot where Quu could not be factorized last.
-    """
-
-    end: End
-    iterations: int
-    gradient: float
-    defect: float
-    kkt: float
-    change: float
-    failed_at: int
-
-
 class Models(NamedTuple):
     """What may be solved for a direction: the name of its second derivatives, and whether it can make Quu positive definite.
 
@@ -134,12 +103,6 @@ class Attempt(NamedTuple):
     def spoiled(self) -> bool:
         """Whether the step was refused or short."""
         return self.new is None or (not self.polished and self.found.alpha <= SPOILED_AT)
-
-
-Report = Callable[..., None]
-"""Called with the numbers of a record (:class:`trajopt.results.records.IterationRecord`) while the solve stands where the step
-started from."""
-Solve = Generator[Request, Any, Ended]
 
 
 class ShootingMethod:
@@ -177,7 +140,7 @@ class ShootingMethod:
         """Iterate from the guess until a test is met; gains: whether feedback gains belong to the solution."""
         at = yield Start(self.regularization.mu)
         if not at.finite:
-            return self.ended(End.NOT_FINITE, nan)
+            return self.ended(End.NOT_FINITE)
         self._arrive(at)
         self.begun, end = True, None
         while end is None:
@@ -185,17 +148,24 @@ class ShootingMethod:
             if end is None:
                 end = yield from self._advance()
         kkt = yield from self._measured()
-        ended = self.ended(end, self.cheaper_kkt if end is End.CHEAPER else kkt)
+        if end is End.CHEAPER:
+            kkt = self.cheaper_kkt
         if gains:
-            yield self.last_gains()
-        return ended
+            yield self._gains()
+        return self.ended(end)._replace(kkt=kkt)
 
-    def ended(self, end: End, kkt: float) -> Ended:
+    def stopped(self, *, gains: bool = True) -> Solve:
+        """Stand at the iterate, with gains there."""
+        yield from self._measured()
+        if gains:
+            yield self._gains()
+        return self.ended(End.INTERRUPTED)
+
+    def ended(self, end: End) -> Ended:
         """An end where the solve is."""
-        return Ended(end, self.iteration, self.at.gradient, self.at.defect, kkt, self.change, self.failed_at)
+        return Ended(end, self.iteration, self.at.gradient, self.at.defect, self.kkt, self.change, self.failed_at)
 
-    def last_gains(self) -> Gains:
-        """The request for gains about the iterate."""
+    def _gains(self) -> Gains:
         return Gains(len(self.models.names) - 1 if self.slow or not self.models.curved else 0, self.regularization.mu)
 
     # -- iterates -----------------------------------------------------------------------------------------------------------
@@ -207,8 +177,8 @@ class ShootingMethod:
     def _measured(self) -> Generator[Request, Any, float]:
         """Stand at the iterate; its scaled KKT error under the last policy."""
         if self.going:
-            yield Go(self.going)
-            self.going = STAY
+            going, self.going = self.going, STAY
+            yield Go(going)
         if self.kkt != self.kkt:
             self.kkt = yield Kkt()
         return self.kkt
@@ -312,8 +282,8 @@ class ShootingMethod:
         """
         rolled = not self.models.curved
         while True:
-            step: Step = yield Direction(place, model, definite, self.regularization.mu, self.going, rolled)
-            self.going = STAY
+            going, self.going = self.going, STAY
+            step: Step = yield Direction(place, model, definite, self.regularization.mu, going, rolled)
             if step.failed < 0:
                 return step
             self.failed_at = step.failed

@@ -83,6 +83,7 @@ def _with_feasibility(slot: InteriorSlot, room: Workspace, journal: Journal) -> 
 
     def restore(r: Restore) -> Restored:
         slot.note_times(journal)
+        slot.point.fresh = slot.other.fresh = False  # kernels have moved both points since NumPy evaluated them
         found, point, _ = feasibility.restore(slot.point, slot.other, r)
         trial = slot.go_to(point)
         return found._replace(objective=trial.objective, at=trial.at)

@@ -34,7 +34,7 @@ from trajopt.solvers.interior.library import Kernels, Multipliers as MultiplierA
 from trajopt.solvers.interior.named_multipliers import from_names
 from trajopt.solvers.interior.newton import LARGEST_ESTIMATE, NewtonSystem, Step as StepArrays
 from trajopt.solvers.interior.stage_program import EXACT, MIXED, Point, StageProgram
-from trajopt.solvers.methods.interior_point import Size
+from trajopt.solvers.methods.interior_point import InteriorPoint, Size
 from trajopt.solvers.methods.interior_requests import (
     Begun,
     Center,
@@ -79,6 +79,8 @@ SlotData = struct_of(
             *(f"seconds_{i}:d" for i in range(3)),
             *(f"asked_{i}:d" for i in range(ASKED)),
             *(f"answer_{i}:d" for i in range(ANSWER)),
+            "ahead foreseen_lambda foreseen_y waits:l then:l phase:l foresees:l along:l soon:l centered:l first:l failed:l end:l",
+            "push:d alpha:d scale:d",
         ]
     ),
 )
@@ -157,8 +159,13 @@ class InteriorSlot:
     system, points, steps, z: the linear system, the points, steps and multipliers that it works with. own_rooms: whether the
     kernels work in memory of its own, as where another thread calls them. shared: the memory of a window where the slot is one of
     it: room for kernels, and by phase what first derivatives leave for second ones. restore, come_back: who answers
-    :class:`Restore` and :class:`Return`.
+    :class:`Restore` and :class:`Return`. method: what runs there in a window. request, since: what it waits for there, and from
+    which turn on.
     """
+
+    request: Any = None
+    method: InteriorPoint | None = None
+    since = 0
 
     def __init__(
         self,
@@ -203,8 +210,31 @@ class InteriorSlot:
         d.step_0, d.step_1 = (step.ref for step in steps)
         d.d, d.own_rows, d.own_fixes, d.new_rows, d.new_fixes = map(address, self._work)
         d.system = ctypes.addressof(system.data)
+        if shared is not None:
+            ahead, foreseen = (ctypes.c_void_p * len(program.parts))(), program.multipliers()
+            self._alive += [ahead, foreseen]
+            d.ahead, (d.foreseen_lambda, d.foreseen_y) = ctypes.addressof(ahead), foreseen.addresses[:2]
         self.address = ctypes.addressof(d)
         self._bind(system.kernels.library)
+
+    @classmethod
+    def of(cls, program: StageProgram, own: Kernels, shared: tuple[Array, list[Array]] | None = None) -> InteriorSlot:
+        """A slot with memory of its own for one problem of many, of a program's structure."""
+        system = NewtonSystem(program, own)
+        points, steps = (Point(program), Point(program)), (system.empty_step(), system.empty_step())
+        slot = cls(program, system, points, steps, program.multipliers(), own_rooms=True, shared=shared)
+        slot.look_at_structure()
+        return slot
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of the memory of a slot of a window."""
+        system, steps, *_ = self._alive
+        blocks: list[Any] = [*(p.v for p in self.points), *(s.z.lam for s in steps), system.lq.A, system.rows]
+        return int(sum(b.base.nbytes for b in blocks) + system.lq.knots.nbytes)
+
+    def close(self) -> None:
+        """Memory is given back with the slot."""
 
     def _room(self, rooms: Any) -> int:
         room = self._window_room

@@ -5,22 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
 from trajopt.guesses.guesses import Guess
 from trajopt.lq.lq_solver import LQSolver
 from trajopt.problem.ocp import OCP
 from trajopt.results.records import Callback, Journal
 from trajopt.results.solution import Solution
-from trajopt.results.status import Status
-from trajopt.solvers import termination
-from trajopt.solvers.methods.method import End, Ended
 from trajopt.solvers.methods.newton import Newton
-from trajopt.solvers.methods.requests import Gains, Solved
 from trajopt.solvers.options import SLQOptions
-from trajopt.solvers.window.driver import run_alone
+from trajopt.solvers.window.alone import solve_alone
 from trajopt.solvers.window.newton_numpy import NewtonNumpy
-from trajopt.solvers.window.newton_status import status_of, to_blame
+from trajopt.solvers.window.status import Blamed, to_blame
 from trajopt.stage.engine import is_compiled
 from trajopt.stage.evaluation import Evaluator, StageEvaluator
 from trajopt.stage.kept import Kept
@@ -57,43 +51,13 @@ def solve_newton(
         from trajopt.solvers.window.newton_slot import NewtonSlot
 
         slot = NewtonSlot.of(ocp, evaluator, exact, lq_solver, options.max_backtracks + 1, kept)  # type: ignore[arg-type]
-    run = method(slot.take(ocp, guess), options, options.max_iterations)
+    own = method(slot.take(ocp, guess), options, options.max_iterations)
 
-    def report(**numbers: Any) -> None:
-        slot.note_times(journal)
-        journal.add(lambda: slot.trajectory, **numbers)
+    def refused() -> Blamed:
+        xs, us = slot.trajectory
+        return to_blame(ocp, xs, us, (evaluator, exact or evaluator), lq_solver)
 
-    def worded(ended: Ended) -> Status:
-        blamed = (ocp, *slot.trajectory, (evaluator, exact or evaluator), lq_solver)
-        return status_of(ended, options, lambda: to_blame(*blamed))
-
-    run.report = report
-    try:
-        with np.errstate(all="ignore"):  # non-finite numbers are found and reported, not warned about
-            try:
-                ended = run_alone(run.solve(), slot.answer)
-                status = worded(ended)
-                if ended.end is End.NOT_FINITE:
-                    journal.refused()
-                else:
-                    run.report_end()
-            except KeyboardInterrupt:
-                status = termination.interrupted(run.iteration)
-                if run.begun:
-                    slot.answer(Gains(run.size.widest))
-            if run.begun:
-                found, cost = slot.solution(), slot.cost
-            else:
-                found, cost = _unsolved(ocp, guess), float("nan")
-    finally:
-        slot.close()
-    return Solution(found.xs, found.us, found.K, found.k, status, cost, run.iteration, journal.history(), ocp.times)
-
-
-def _unsolved(ocp: OCP, guess: Guess) -> Solved:
-    """A guess without gains."""
-    N, m, n = ocp.horizon, ocp.nu, ocp.manifold.ndx
-    return Solved(*guess, np.zeros((N, m, n)), np.zeros((N, m)))
+    return solve_alone(ocp, guess, own, slot, options, journal, refused)
 
 
 def kernels_serve(ocp: OCP, evaluator: Evaluator, lq_solver: LQSolver, exact: Evaluator | None) -> bool:

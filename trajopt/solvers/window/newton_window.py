@@ -7,7 +7,6 @@ expansions; so are the last problems of a batch, whose knots fill lanes better.
 from __future__ import annotations
 
 import ctypes
-from collections import deque
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from importlib.resources import files
@@ -41,17 +40,16 @@ from trajopt.solvers.methods.requests import (
 )
 from trajopt.solvers.window import newton_slot
 from trajopt.solvers.window.driver import WAIT
+from trajopt.solvers.window.groups import GroupedWindow
 from trajopt.solvers.window.newton_slot import NewtonSlot
 from trajopt.stage.compiled.library import Library
 from trajopt.stage.evaluation import StageEvaluator
 
-DONE, TRIALS, ATTEMPTS = range(3)
+TRIALS, ATTEMPTS = 1, 2
 """What a slot waits for; ATTEMPTS + the bits of the fractions of the curvature that are asked for."""
 KINDS = ATTEMPTS + (1 << len(FRACTIONS))
 IN_A_ROW = 8
 """Iterations that one problem makes alone while others wait."""
-PATIENCE = 100
-"""Turns after which a kind of work is done although more problems wait for another."""
 
 _Window = struct_of("newton_window_t", "count:l phases plain_end exact_end tried_end attempts room attempts_room alone")
 _Phase = struct_of("window_phase_t", "first:l last:l read:l plain exact terms tried")
@@ -69,31 +67,27 @@ def library() -> ctypes.CDLL:
     return found
 
 
-class WindowSlot:
+class WindowSlot(NewtonSlot):
     """A slot of a window. request, since: what it waits for, from which turn on.
 
     damped: whether its last step was. By place, deltas: of the step there, borrowed: whether that is one of the slot with
     expansions. in_a_row: iterations that were made there.
     """
 
-    __slots__ = ("borrowed", "damped", "deltas", "in_a_row", "request", "since", "slot")
-
-    def __init__(self, slot: NewtonSlot) -> None:
-        self.slot, self.request = slot, cast(Any, None)
-        self.since = self.in_a_row = 0
-        self.clear()
+    request: Any = None
+    since = in_a_row = 0
 
     def clear(self) -> None:
         """Forget the last problem."""
         self.damped, self.borrowed, self.deltas = False, [False, False], [0.0, 0.0]
 
 
-class NewtonWindow:
+class NewtonWindow(GroupedWindow):
     """Slots for problems of one structure.
 
     plain, exact: the evaluators of the Gauss-Newton Hessian of the cost, and of the one that the curvature is added to.
     libraries: by phase, see :func:`~trajopt.stage.compiled.newton_abreast.newton_libraries`. lengths: step lengths at most.
-    count: slots. busy, lanes: by kind of work, lanes with a problem and all, summed over the calls.
+    count: slots. active: problems at work.
     """
 
     def __init__(
@@ -113,7 +107,7 @@ class NewtonWindow:
         attempts_room = aligned(attempts_doubles(ocp))
         given = ocp, plain, exact, lq, lengths
         self.alone = NewtonSlot(*given, own_rooms=True)
-        self.slots = [WindowSlot(NewtonSlot(*given, room=room)) for _ in range(count)]
+        self.slots = [WindowSlot(*given, room=room) for _ in range(count)]
         phases = (_Phase * len(stages))()
         parts = zip(stages, plain.slices, plain.controls_read, libraries, strict=False)
         for i, (s, knots, read, part) in enumerate(parts):
@@ -129,15 +123,11 @@ class NewtonWindow:
             self.alone.address,
         )
         self._memory = phases, room, attempts_room
-        self.lanes = find_toolchain().lanes
-        self._waiting: list[deque[WindowSlot]] = [deque() for _ in range(KINDS)]
+        super().__init__(KINDS, find_toolchain().lanes, _ANSWERS)
         self._later: list[tuple[WindowSlot, Any]] = []
         self._data_address = ctypes.addressof(self._data)
-        self._turn, self._lent = 0, cast("WindowSlot | None", None)
-        self.active = 0
-        self.busy, self.all = [0, 0], [0, 0]
-        self.made_alone = 0
-        self._addresses = (ctypes.c_void_p * self.lanes)()
+        self._lent = cast("WindowSlot | None", None)
+        self.active = self.made_alone = 0
         self._bind()
 
     def _bind(self) -> None:
@@ -156,27 +146,22 @@ class NewtonWindow:
         self._asks: dict[type, Callable[[WindowSlot, Any], Any]] = {
             Start: self._started,
             FirstGains: lambda s, r: self._wait(
-                s, r, self._first_gains(s.slot.address, -1.0 if r.delta is None else r.delta, r.mu)
+                s, r, self._first_gains(s.address, -1.0 if r.delta is None else r.delta, r.mu)
             ),
-            IsFinite: lambda s, r: self.borrowed(s, anew=True).answer(r),
+            IsFinite: lambda s, r: self.alone_at(s, anew=True).answer(r),
             Step: self._stepped,
             Roll: self._rolled,
             Keep: self._kept,
             Accept: self._accepted,
-            Restore: lambda s, r: self._moved(s, r, self._restore(s.slot.address, *r)),
-            OnBounds: lambda s, r: self._moved(s, r, self._on_bounds(s.slot.address)),
-            Turn: lambda s, r: s.slot.answer(r),
-            Gains: lambda s, r: self._wait(s, r, self._gains(s.slot.address, r.first)),
+            Restore: lambda s, r: self._moved(s, r, self._restore(s.address, *r)),
+            OnBounds: lambda s, r: self._moved(s, r, self._on_bounds(s.address)),
+            Turn: lambda s, r: s.answer(r),
+            Gains: lambda s, r: self._wait(s, r, self._gains(s.address, r.first)),
         }
-
-    @property
-    def bytes(self) -> int:
-        """Bytes of its memory."""
-        return self.alone.bytes + sum(s.slot.bytes for s in self.slots) + sum(a.nbytes for a in self._memory[1:])
 
     def close(self) -> None:
         """Give memory back."""
-        for slot in (self.alone, *(s.slot for s in self.slots)):
+        for slot in (self.alone, *self.slots):
             slot.close()
 
     # -- requests ---------------------------------------------------------------------------------------------------------------
@@ -184,24 +169,16 @@ class NewtonWindow:
         """The answer for a slot, or WAIT."""
         return self._asks[type(request)](slot, request)
 
-    def _wait(self, slot: WindowSlot, request: Request, kind: int) -> Any:
-        """Let a slot wait for a kind of work, or answer at once."""
-        if kind == DONE:
-            return _ANSWERS[type(request)](slot.slot)
-        slot.request, slot.since = request, self._turn
-        self._waiting[kind].append(slot)
-        return WAIT
-
     def _started(self, slot: WindowSlot, _: Start) -> float:
         slot.clear()
         self._forget(slot)
-        self._start(slot.slot.address, slot.slot.problem)
-        return float(slot.slot.data.answer_0)
+        self._start(slot.address, slot.problem)
+        return float(slot.data.answer_0)
 
-    def borrowed(self, slot: WindowSlot, *, anew: bool = False) -> NewtonSlot:
+    def alone_at(self, slot: WindowSlot, *, anew: bool = False) -> NewtonSlot:
         """The slot with expansions, where this one is."""
         if self._lent is not slot or anew:
-            self._lend(self.alone.address, slot.slot.address)
+            self._lend(self.alone.address, slot.address)
             self._lent = slot
         return self.alone
 
@@ -209,24 +186,24 @@ class NewtonWindow:
         alone = r.delta != 0.0 or slot.damped or slot.borrowed[1 - r.place] or self.active <= self.lanes
         slot.borrowed[r.place], slot.deltas[r.place] = alone, r.delta
         if alone:
-            return self.borrowed(slot).answer(r)
-        return self._wait(slot, r, self._step(slot.slot.address, r.place, r.first, r.past, r.mu))
+            return self.alone_at(slot).answer(r)
+        return self._wait(slot, r, self._step(slot.address, r.place, r.first, r.past, r.mu))
 
     def _rolled(self, slot: WindowSlot, r: Roll) -> Any:
         if slot.borrowed[r.place]:
             return self._lent_to(slot, r.place).answer(r)
-        return self._wait(slot, r, self._try(slot.slot.address, r.place, r.first))
+        return self._wait(slot, r, self._try(slot.address, r.place, r.first))
 
     def _kept(self, slot: WindowSlot, r: Keep) -> None:
-        (self._lent_to(slot, r.place) if slot.borrowed[r.place] else slot.slot).answer(r)
+        (self._lent_to(slot, r.place) if slot.borrowed[r.place] else slot).answer(r)
 
     def _accepted(self, slot: WindowSlot, r: Accept) -> Any:
         slot.damped, alone = slot.deltas[r.place] != 0.0, slot.borrowed[r.place]
         if not alone:
-            return self._moved(slot, r, self._accept(slot.slot.address, *r))
+            return self._moved(slot, r, self._accept(slot.address, *r))
         point = self._lent_to(slot, r.place).answer(r)
         slot.borrowed = [False, False]
-        self._return(self.alone.address, slot.slot.address)
+        self._return(self.alone.address, slot.address)
         self.made_alone += 1
         slot.in_a_row += 1
         if slot.in_a_row % IN_A_ROW:
@@ -254,57 +231,28 @@ class NewtonWindow:
 
     # -- work that is done together -------------------------------------------------------------------------------------
     def serve(self) -> list[tuple[WindowSlot, Any]]:
-        """Do the work that most slots wait for, for as many as there are lanes: those that have their answer, with it."""
+        """The answers of work that was done alone, else of what is done together."""
         if self._later:
             later, self._later = self._later, []
             return later
-        kind = self._wanted()
-        if kind is None:
-            return []
-        self._turn += 1
-        group = self._group(kind)
-        for lane, slot in enumerate(group):
-            self._addresses[lane] = slot.slot.address
-        if kind == TRIALS:
-            self._trials(self._data_address, ctypes.addressof(self._addresses), len(group))
-        else:
-            self._attempts(self._data_address, ctypes.addressof(self._addresses), len(group), kind - ATTEMPTS)
-        work = kind == TRIALS
-        self.busy[work] += len(group)
-        self.all[work] += self.lanes
-        answered: list[tuple[WindowSlot, Any]] = []
-        for slot in group:
-            waits = slot.slot.data.waits
-            if waits == DONE:
-                answered.append((slot, _ANSWERS[type(slot.request)](slot.slot)))
-            else:
-                slot.since = self._turn
-                self._waiting[waits].append(slot)
-        return answered
+        return super().serve()
 
-    def _wanted(self) -> int | None:
-        """The kind of work that most slots wait for, unless one has waited for long; None: none waits."""
-        most, best, oldest, longest = 0, None, self._turn - PATIENCE, None
-        for kind, waiting in enumerate(self._waiting):
-            if waiting:
-                if len(waiting) > most:
-                    most, best = len(waiting), kind
-                if waiting[0].since < oldest:
-                    oldest, longest = waiting[0].since, kind
-        return best if longest is None else longest
+    def _work(self, kind: int, count: int) -> int | None:
+        if kind == TRIALS:
+            self._trials(self._data_address, self._group_address, count)
+        else:
+            self._attempts(self._data_address, self._group_address, count, kind - ATTEMPTS)
+        return int(kind == TRIALS)
 
     def _group(self, kind: int) -> list[WindowSlot]:
         """The slots that have waited the longest for a kind; lanes that are left are for those that ask for some of its
         fractions.
         """
-        group: list[WindowSlot] = []
-        kinds = [kind]
-        if kind > ATTEMPTS:
-            asked = kind - ATTEMPTS
-            kinds += [ATTEMPTS + fewer for fewer in range(asked - 1, -1, -1) if not fewer & ~asked]
-        for own in kinds:
-            waiting = self._waiting[own]
-            while waiting and len(group) < self.lanes:
+        group = super()._group(kind)
+        asked = kind - ATTEMPTS
+        for fewer in range(asked - 1, -1, -1):
+            waiting = self._waiting[ATTEMPTS + fewer]
+            while waiting and not fewer & ~asked and len(group) < self.lanes:
                 group.append(waiting.popleft())
         return group
 

@@ -25,6 +25,7 @@ from trajopt.lq.compiled_lq import CompiledLQ
 from trajopt.problem.ocp import OCP
 from trajopt.results.records import Journal
 from trajopt.solvers.methods.requests import Solved
+from trajopt.solvers.methods.shooting import NEARLY
 from trajopt.solvers.methods.shooting_requests import (
     GO,
     MARK,
@@ -55,8 +56,6 @@ from trajopt.stage.kept import Kept
 SLOTS = 3
 ANSWER = 2 * TRIALS
 """Numbers of an answer at most."""
-SIDE_BY_SIDE = 2
-"""Step lengths that one problem of a window tries side by side."""
 _new = tuple.__new__  # of named tuples, in a fifth of the time
 _NAME = "shooting"
 """Under which memory is kept."""
@@ -114,7 +113,7 @@ SlotData = struct_of(
             _prefixed("ahead", "change:d slope:d defect:d kkt:d kkt_under:d of mu:d nearly:d"),
             _prefixed("trials", "N:l nonlinear:l xs us dx du K gaps lower upper alphas node X U D ddx ddu"),
             _prefixed("parts", "origin:l start stop trial cost"),
-            "phase:l tasks:l rolling_count:l looks:l request:l stage:l row:l rolled:l waits:l mu:d",
+            "phase:l tasks:l rolling_count:l request:l rolled:l waits:l mu:d",
             *(f"seconds_{i}:d" for i in range(3)),
             *(f"answer_{i}:d" for i in range(ANSWER)),
         )
@@ -144,7 +143,7 @@ class Sizes(NamedTuple):
 
 def sizes_of(ocp: OCP, *, windowed: bool = False) -> Sizes:
     """The sizes of a problem."""
-    manifold, trials = ocp.manifold, SIDE_BY_SIDE if windowed else TRIALS
+    manifold, trials = ocp.manifold, 1 if windowed else TRIALS
     return Sizes(ocp.horizon, manifold.nx, manifold.ndx, ocp.nu, trials, ocp.control_bounds is not None, windowed)
 
 
@@ -213,8 +212,12 @@ def library() -> ctypes.CDLL:
 class ShootingSlot:
     """shooting_t with its memory: what answers the requests for problems of one structure, one after the other.
 
-    room: the memory of a window where the slot is one of it, whose kernels have no other.
+    room: the memory of a window where the slot is one of it, whose kernels have no other. request, since: what it waits for there,
+    and from which turn on.
     """
+
+    request: Any = None
+    since = 0
 
     def __init__(
         self,
@@ -242,7 +245,7 @@ class ShootingSlot:
         d.count, d.phases = len(phases), ctypes.addressof(phases)
         d.end_expand, d.end_values, d.end_end, d.end_room = end
         d.riccati, d.adjoint, d.stationarity, d.finite, d.rollout = map(code_of, lq.functions)
-        d.shared = d.looks = room is not None
+        d.shared = room is not None
         if sizes.bounded:
             self.view("bounded_zero")[:] = 0.0
         self.address = ctypes.addressof(d)
@@ -305,7 +308,10 @@ class ShootingSlot:
         d.node, d.alphas = address(node), address(alphas)
         lanes = max(own.library.lanes for own in self._evaluator.stages[:-1])  # type: ignore[attr-defined]
         parts = 1 if d.nonlinear else len(shooting.nodes) + 1
-        d.abreast = SIDE_BY_SIDE if self.sizes.windowed else trials_together(parts, lanes)
+        d.abreast = 1 if self.sizes.windowed else trials_together(parts, lanes)  # in a window problems fill the lanes
+        d.ahead_nearly = NEARLY * o.kkt_tolerance
+        if self.sizes.windowed and not reads_linear_steps(ocp, o):
+            d.ahead_dx = d.ahead_du = None
         self._options, self._arrays = o, (node, alphas)
 
     def close(self) -> None:
@@ -435,3 +441,8 @@ class ShootingSlot:
 def lengths(max_backtracks: int) -> Array:
     """Step lengths 2^DOUBLINGS, ..., 1, 1/2, ... 2^-max_backtracks, or as many as are tried near rounding level."""
     return 0.5 ** np.arange(-DOUBLINGS, max(max_backtracks, POLISHED) + 1.0)
+
+
+def reads_linear_steps(ocp: OCP, o: SLQOptions) -> bool:
+    """Whether rollouts read more of a linear step than du - K dx: they start at nodes, or deviations are not differences."""
+    return o.gaps == "linear" or not ocp.manifold.is_vector_space

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from copy import copy
 from dataclasses import replace
 from functools import cached_property
@@ -21,7 +22,7 @@ from trajopt.stage.compiled.compiled_end import CompiledEnd
 from trajopt.stage.compiled.compiled_stages import CompiledStages
 from trajopt.stage.compiled.library import ALONE, CURVED, ROLLED, Library
 from trajopt.stage.compiled.soon_stages import COMPILED, SoonStages
-from trajopt.stage.not_compiled import tell, works_on_symbols
+from trajopt.stage.not_compiled import SECOND, by_differences, tell, works_on_symbols
 from trajopt.stage.numpy_stages import NumpyStages
 from trajopt.stage.source.stage_source import StageShape
 from trajopt.stage.source.term_source import TermShape
@@ -54,6 +55,7 @@ class CompiledChoice:
         sampling = ocp.phases[i].dynamics.sampling
         assert sampling is not None
         self.scheme, self.backend = sampling.scheme, cast(Any, sampling.called)
+        self._second_refused: Exception | None = None
         self.shapes = [self._shape(parts) for parts in kinds]
         self.knots = ocp.phases[i].knots
 
@@ -77,22 +79,22 @@ class CompiledChoice:
                 if self._required:
                     raise
                 if shape is self.shapes[-1]:
-                    return self._in_part(shape, reason)
-                tell(self._ocp, self._i, reason, "the second derivatives" if len(shape.parts) > 1 else "")
+                    return self._in_part(reason)
+                self._second_refused = reason
             else:
                 return self._stages(library, self._plain), CompiledEnd(library, self._end)
         return None
 
-    def _in_part(self, shape: StageShape, reason: Exception) -> tuple[Stages, Stages] | None:
+    def _in_part(self, reason: Exception) -> tuple[Stages, Stages] | None:
         """The time steps by a library with the cost terms that work on symbols, or without any where these are too long; the other
         terms, the constraints and the final knot in NumPy."""
         long = isinstance(reason, TooLong)
         terms = [] if long else [term for term in self._plain.terms if works_on_symbols(term)]
         others = [term for term in self._plain.terms if not any(term is known for known in terms)]
-        part = shape._replace(running=tuple(map(TermShape.of, terms)), terminal=(), path=(), final=())
-        try:
-            library = search(self.backend, part).wait()
-        except (TooLong, TraceError):
+        running = tuple(map(TermShape.of, terms))
+        shapes = [shape._replace(running=running, terminal=(), path=(), final=()) for shape in self.shapes]
+        library = self._first_of(shapes)
+        if library is None:
             tell(self._ocp, self._i, reason)
             return None
         ends: tuple[CostTerm | Constraint, ...] = (*self._plain.constraints, *self._end.terms, *self._end.constraints)
@@ -101,20 +103,31 @@ class CompiledChoice:
         plain = replace(self._plain, terms=terms, constraints=())
         return BareStages(self._stages(library, plain), replace(self._plain, terms=others)), self._end
 
+    def _first_of(self, shapes: Sequence[StageShape]) -> Library | None:
+        """The library of the first shape that is not refused."""
+        for shape in shapes:
+            with suppress(TooLong, TraceError):
+                return search(self.backend, shape).wait()
+        return None
+
     def _stages(self, library: Library, plain: NumpyStages) -> CompiledStages:
-        return CompiledStages(library, self._ocp, self._i, plain, self._curved)
+        return CompiledStages(library, self._ocp, self._i, plain, self._curved, self._tell_second)
 
     def _curved(self) -> Library | None:
-        """The library of second derivatives of the step alone; None where the backend finds them by another method than the closed
-        form, where they cannot be compiled, and where they are not there at once."""
-        if self.backend.name != "analytic" or not has_contraction(self.backend.map):
+        """The library of second derivatives of the step alone; None where the backend finds them by differences, where they cannot
+        be compiled, and where they are not there at once."""
+        if not has_contraction(self.backend):
             return None
         shape = self.shapes[0]
         try:
             return library_at(self.backend, StageShape(shape.scheme, shape.parameters, shape.nu, parts=("second",)))
         except (TooLong, TraceError) as reason:
-            tell(self._ocp, self._i, reason, "the second derivatives")
+            self._second_refused = reason
             return None
+
+    def _tell_second(self) -> None:
+        """Report that NumPy takes second derivatives of the phase."""
+        tell(self._ocp, self._i, self._second_refused or by_differences(self.backend), SECOND)
 
     # -- loaded ---------------------------------------------------------------------------------------------------------
     def loaded(self) -> tuple[Stages, Stages]:

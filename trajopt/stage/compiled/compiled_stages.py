@@ -52,7 +52,8 @@ class CompiledStages:
     """A phase: see :class:`~trajopt.stage.stages.Stages`.
 
     library: of the phase's structure. plain: the same in NumPy, which does what the library cannot; terms and constraints are its.
-    curved: the library of second derivatives of the step alone, asked for where that of the phase has none.
+    curved: the library of second derivatives of the step alone, asked for where that of the phase has none. tell: called when NumPy
+    takes second derivatives.
     """
 
     compiled = True
@@ -64,11 +65,12 @@ class CompiledStages:
         index: int,
         plain: NumpyStages,
         curved: Callable[[], Library | None] = lambda: None,
+        tell: Callable[[], None] = lambda: None,
     ) -> None:
         phase, n = ocp.phases[index], ocp.manifold.ndx
         sampling: Any = phase.dynamics.sampling
         self._structure = _structure(plain, phase)
-        self.library, self.plain, self._curved_alone = library, plain, curved
+        self.library, self.plain, self._curved_alone, self._tell = library, plain, curved, tell
         self._substeps, self._first_knot = sampling.substeps, plain.start
         self._sizes = (ocp.manifold.nx, n, n, ocp.nu, sum(c.residual.n_out for c in plain.constraints))
         self._values = [np.array(v) for v in _values_of(phase, plain)]
@@ -194,6 +196,7 @@ class CompiledStages:
         if library is None:
             if lam is None and y is None and self.plain.hessian == "gauss_newton":
                 return self._gauss_newton(x, u, nodes, sigma)
+            self._tell()
             return self.plain.second(x, u, nodes, sigma, lam, y, first, out)
         _, n, _, m, _ = self._sizes
         K, at, given = len(x), *_point(x, u, nodes)

@@ -116,5 +116,5 @@ def source_of(backend: Any, shape: StageShape) -> str:
     several = has_stages(shape.scheme)
     dynamics = dynamics_source(backend, sizes, several_stages=several)
     wanted = _SECOND.intersection(shape.parts)
-    second = contracted_source(backend.map, sizes, several_stages=several) if wanted else None
+    second = contracted_source(backend, sizes, several_stages=several) if wanted else None
     return "\n".join([templates(), stage_source(dynamics, unwrapped(backend.map), shape, second).source])

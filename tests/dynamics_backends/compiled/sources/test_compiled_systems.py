@@ -1,5 +1,7 @@
 """The compiled stage of every kind of system against its twin in NumPy: groups, methods, phases, parameters; its curvature."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from rigid_body_cases import tree
@@ -9,10 +11,11 @@ from twin_cases import HORIZON, assert_same_curvature, assert_same_expansion, as
 from dynamics_backends import scalar as sm
 from dynamics_backends.compiled.sources import traced_source
 from dynamics_backends.compiled.sources.dynamics_source import dynamics_source
+from dynamics_backends.manifold import SO3, Manifold, vector_space
 from dynamics_backends.protocol import FunctionMap
 from dynamics_backends.registry import make_backend
 from dynamics_backends.systems.bodies.free_body import FreeBody
-from trajopt import OCP, Phase, SampledSystem, control_cost, frame_position_cost, state_cost
+from trajopt import OCP, Phase, SampledSystem, control_cost, frame_position_cost, free_time, state_cost
 from trajopt.lq.compiled_lq import CompiledLQ
 from trajopt.lq.lq import solve_riccati
 from trajopt.solvers.shooting.ddp_model import Damping, convex_lq
@@ -166,11 +169,60 @@ def test_curvature_of_some_knots():
     assert_same_curvature(problem(SYSTEMS["small tree"](), "semi-implicit"), 4, 8)
 
 
-def test_curvature_by_other_methods_is_left_to_them():
-    ocp = problem(FreeBody(pendulum()), "semi-implicit", "forward_ad")
+def _spinning(x, u, t, p):
+    """A rigid body with a quaternion, whose wheel is driven too; time and a parameter act on it."""
+    w = [x[4], x[5], x[6]]
+    turn = [
+        u[0] - w[1] * w[2],
+        p["gain"][0] * u[1] * sm.cos(t) + w[2] * w[0] * x[3],
+        sm.tanh(w[0] * w[1]) - u[0] * u[1],
+    ]
+    return [*w, *turn, sm.select(x[7], x[7] * x[7] * u[1], sm.sin(x[7]) * x[1])]
+
+
+def spinning(method, scheme):
+    system = FunctionMap(_spinning, Manifold([SO3, vector_space(4)]), 2)
+    dynamics = SampledSystem(make_backend(system, method, engine="numpy"), *SCHEMES[scheme])
+    steps, terms = 0.02 * np.linspace(0.8, 1.2, HORIZON), [control_cost(2, 0.1)]
+    x0 = system.manifold.identity()
+    return OCP.single_phase(
+        dynamics, x0, HORIZON, steps, terms, parameters={"gain": np.linspace(1.0, 2.0, HORIZON)[:, None]}
+    )
+
+
+@pytest.mark.parametrize("scheme", ["euler", "three rk4"])
+@pytest.mark.parametrize("method", ["forward_ad", "structured_ad", "complex_step", "casadi_ad"])
+def test_curvature_of_a_function_comes_from_its_trace(method, scheme):
+    assert_same_curvature(spinning(method, scheme))
+
+
+def test_curvature_of_a_function_with_a_free_duration():
+    assert_same_curvature(free_time(spinning("forward_ad", "rk4"), (0.1, 1.0)).ocp)
+
+
+@pytest.mark.parametrize("mode", ["forward", "reverse"])
+def test_curvature_by_the_modes_of_casadi(mode):
+    (phase,) = spinning("casadi_ad", "rk4").phases
+    backend = make_backend(phase.dynamics.system, "casadi_ad", engine="numpy", mode=mode)
+    ocp = spinning("casadi_ad", "rk4")
+    assert_same_curvature(replace(ocp, phases=(replace(phase, dynamics=SampledSystem(backend, "rk4")),)))
+
+
+def test_curvature_by_differences_is_left_to_numpy():
+    ocp = spinning("central_difference", "rk4")
     compiled, (xs, us) = compiled_evaluator(ocp), trajectory(ocp)
     assert compiled.knot_curvatures(xs, us) is None
-    lam = np.ones((HORIZON, 4))
+    lam = np.ones((HORIZON, 7))
+    for a, e in zip(compiled.curvature(xs, us, lam), StageEvaluator(ocp).curvature(xs, us, lam), strict=True):
+        np.testing.assert_array_equal(a, e)
+
+
+def test_curvature_of_a_long_function_is_left_to_numpy(monkeypatch):
+    ocp = spinning("forward_ad", "euler")
+    compiled, (xs, us) = compiled_evaluator(ocp), trajectory(ocp)
+    monkeypatch.setattr(traced_source, "OPERATIONS_LIMIT", 10)
+    assert compiled.knot_curvatures(xs, us) is None
+    lam = np.ones((HORIZON, 7))
     for a, e in zip(compiled.curvature(xs, us, lam), StageEvaluator(ocp).curvature(xs, us, lam), strict=True):
         np.testing.assert_array_equal(a, e)
 

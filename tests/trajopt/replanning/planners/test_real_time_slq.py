@@ -101,7 +101,7 @@ def test_a_motion_on_a_lie_group():
     assert off_the_optimum(RealTimeSLQ(), spin(0.8, 15, 0.1), 12) < 1e-6
 
 
-def test_what_was_made_for_a_problem_serves_while_only_its_state_changes(monkeypatch):
+def test_what_was_made_for_a_problem_serves_others_of_its_structure(monkeypatch):
     ocp, asked = swing(), []
     from trajopt.replanning.planners import real_time_slq
 
@@ -115,7 +115,9 @@ def test_what_was_made_for_a_problem_serves_while_only_its_state_changes(monkeyp
     # the exact Hessian is compiled beforehand, and taken once steps have been shortened
     assert [hessian for _, hessian in asked] == ["exact", "gauss_newton", "exact"]
     np.testing.assert_array_equal(found.xs[0], moved.x0)
-    for changed in (replace(moved, u_upper=[9.0]), replace(moved, terminal=()), swing()):
+    planner.prepare(replace(moved, u_lower=[-0.1], u_upper=[0.1]), cold(moved))  # another value of the same structure
+    assert len(asked) == 3 and np.abs(planner.respond(moved.x0).us).max() <= 0.1
+    for changed in (replace(moved, terminal=()), swing()):
         before = len(asked)
         planner.prepare(changed, cold(changed))
         assert len(asked) == before + 1
@@ -245,7 +247,7 @@ def test_replanning_compiles_nothing(monkeypatch):
 
     def replanned(ocp, knots):
         rows = np.tile([0.4, 0.0, 0.4], (knots + 1, 1))
-        changed = with_values(ocp, "goal", "goal", rows)
+        changed = with_values(ocp, "goal", {"goal": rows})
         planner.prepare(changed, warm_start(plan, changed, 0.01))
         return planner.respond(np.full(4, 0.01))
 

@@ -52,7 +52,7 @@ def swing(horizon=9):
 def in_lanes(batch, guess, changes=None, **fields):
     found = to.solve_batch(batch, guess=guess, options=changes, solver="ipm", threads=1, **fields)
     assert found.meta["how"] == "lanes"
-    assert found.meta["lanes"]["threads"] == 1 and found.meta["lanes"]["seats"] == find_toolchain().lanes
+    assert found.meta["lanes"]["threads"] == 1 and found.meta["lanes"]["slots"] == find_toolchain().lanes
     return found
 
 

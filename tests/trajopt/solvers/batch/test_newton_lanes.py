@@ -85,7 +85,7 @@ def test_contact_phases_and_impacts(problem):
 
 
 def test_solved_to_the_end_in_any_company():
-    """More problems than seats, on two threads: steps with all of the curvature, a share or none, damped ones, short ones."""
+    """More problems than slots, on two threads: steps with all of the curvature, a share or none, damped ones, short ones."""
     ocp, n = swing(horizon=40), 180
     x0, guess = shifted(ocp, n, size=2.0)
     batch = Batch(ocp, {"x0": x0})
@@ -196,7 +196,7 @@ def test_bounds_in_other_structures(problem):
 
 
 def test_bounds_in_any_company():
-    """More problems than seats: steps with damping, short ones and the last problems go on alone, with their multipliers."""
+    """More problems than slots: steps with damping, short ones and the last problems go on alone, with their multipliers."""
     ocp, n = bounded(swing(horizon=40), 3.0), 120
     x0, guess = shifted(ocp, n, size=2.0)
     batch = Batch(ocp, {"x0": x0})

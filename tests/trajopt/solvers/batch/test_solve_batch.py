@@ -87,7 +87,7 @@ def test_contact_phases_and_impacts(problem, name):
 
 
 def test_solved_to_the_end_in_any_company():
-    """More problems than seats, of different difficulty, on two threads: all reach the optima of single solves."""
+    """More problems than slots, of different difficulty, on two threads: all reach the optima of single solves."""
     ocp = cart_pole([1.0, 0.0, 0.0, 0.0], 30, 0.05)
     x0, guess = shifted(ocp, 70)
     goals = np.zeros((70, 4))

@@ -165,6 +165,8 @@ def test_steps_that_creep_give_way_to_steps_for_feasibility_alone(in_numpy, monk
     assert ran == 2 * [{"wholly": True}] and found.iterations == expected.iterations
     for a, e in zip(found.history, expected.history, strict=True):
         assert (a.cost, a.step_length) == pytest.approx((e.cost, e.step_length), rel=1e-4), a.iteration
+    again = to.solve(ocp, options={"max_iterations": 60}, solver="ipm")  # in memory that was used
+    np.testing.assert_array_equal(again.xs, found.xs)
 
 
 def narrow(ocp):

@@ -1,4 +1,4 @@
-"""The numbers of a batch as kernels/shooting_seats.h reads them: one row of addresses for each problem, and arrays behind them."""
+"""The numbers of a batch as kernels read them: one row of addresses for each problem, and arrays behind them."""
 
 from __future__ import annotations
 
@@ -10,37 +10,9 @@ import numpy as np
 from dynamics_backends.compiled.interface.libraries import address
 from dynamics_backends.protocol import Array
 from trajopt.solvers.batch.problems.batch import Batch
-from trajopt.solvers.batch.solution import MEASURES
 from trajopt.stage.compiled.compiled_end import CompiledEnd
-from trajopt.stage.compiled.compiled_stages import CompiledStages
 
-_OWN = (
-    "optimal",
-    "converged",
-    "max_iterations",
-    "time_limit",
-    "interrupted",
-    "non_finite",
-    "precision_limit",
-    "line_search_failed",
-    "gaps_stay_open",
-)
-ENDS = {name: 16 + i for i, name in enumerate(_OWN)}
-"""How a solve ended, beside the ends of an iteration; values of an enumeration that stands before shooting_seats.h."""
-COST_CONVERGED, NOT_POSITIVE_DEFINITE = 1, 2
-"""How an iteration ended; values of the enumeration of iterate.h."""
 NOT_BEGUN = -1
-RESULT = np.dtype(
-    [(name, np.int64) for name in ("code", "iterations", "failed_at")]
-    + [(name, float) for name in ("cost", "gradient", "defect", "kkt", "change", "seconds")]
-)
-"""result_t of shooting_seats.h."""
-
-
-def measures_of(results: Any) -> dict[str, list[float]]:
-    """What a solution tells of the ends of its problems, which have no constraints: gaps are all that they can violate."""
-    of = {name: name for name in MEASURES} | {"violation": "defect"}
-    return {f"{name}s": results[column].tolist() for name, column in of.items()}
 
 
 class Rows:
@@ -83,40 +55,3 @@ class Rows:
         values = batch.t()[:, -1:], batch.theta(lambda ocp: ocp.terminal, 1)
         last = np.full(self.count, end.data.pg, np.int64) if path is None else self.addresses(path)
         return [*map(self.addresses, values), last]
-
-
-class Members(Rows):
-    """member_t of shooting_seats.h for each problem, and where the solutions come to be.
-
-    xs (n or 1, N + 1, nx), us (n or 1, N, nu): guesses. max_iterations (n,).
-    """
-
-    def __init__(
-        self,
-        batch: Batch,
-        stages: Sequence[CompiledStages],
-        end: CompiledEnd,
-        guess: tuple[Array, Array],
-        max_iterations: Array,
-        gains: bool,
-    ) -> None:
-        ocp, n = batch.ocp, len(batch)
-        N, nx, nu, ndx = ocp.horizon, ocp.manifold.nx, ocp.nu, ocp.manifold.ndx
-        super().__init__(n)
-        self.xs, self.us = np.full((n, N + 1, nx), np.nan), np.full((n, N, nu), np.nan)
-        self.K = np.zeros((n, N, nu, ndx)) if gains else None
-        self.k = np.zeros((n, N, nu)) if gains else None
-        self.results = np.zeros(n, RESULT)
-        self.results["code"], self.results["cost"] = NOT_BEGUN, np.nan
-        data = [self.stages(batch, i, s.data) for i, s in enumerate(stages)]
-        self._phases = np.ascontiguousarray(np.stack(data, axis=1))
-        self._ends = np.ascontiguousarray(np.stack(self.end(batch, end), axis=1))
-        bounds = batch.bounds() or (None, None)
-        columns = [
-            *map(self.addresses, (self._phases, self._ends, batch.x0(), *guess)),
-            *map(self.addresses, bounds),
-            np.asarray(max_iterations, dtype=np.int64),
-            *map(self.addresses, (self.xs, self.us, self.K, self.k, self.results)),
-        ]
-        self._words = np.ascontiguousarray(np.stack(np.broadcast_arrays(*columns), axis=1))
-        self.address = address(self._words)

@@ -32,7 +32,12 @@ typedef struct {
 
 /* d, rows, fixes, new_rows, new_fixes: residuals of corrected steps.  problem: that it works at; at: the number of the place where the solve is; second_found: whether second
    derivatives were found there; since: when the last phase of the work ended; seconds: spent in derivatives, linear algebra and values; asked: the request that is
-   answered; answer: what the last one has found. */
+   answered; answer: what the last one has found.
+
+   What follows is a window's.  ahead: by phase, where second derivatives were found ahead (Q), for multipliers foreseen_lambda and foreseen_y; NULL: nowhere.
+   waits: the work that the request waits for; then: what follows derivatives; phase: the next one; foresees: whether second derivatives are found with
+   first ones, alpha along the step `along`; soon, centered: see interior_window_step; first, failed, end: where a sweep begins, where it has failed, and
+   the first knot that is reflected. */
 typedef struct {
     program_t program;
     ipm_structure structure;
@@ -51,6 +56,10 @@ typedef struct {
         double all[ASKED];
     } asked;
     double answer[ANSWER];
+    const double **ahead;
+    double *foreseen_lambda, *foreseen_y;
+    long waits, then, phase, foresees, along, soon, centered, first, failed, end;
+    double push, alpha, scale;
 } interior_t;
 
 /* What evaluations ask for. */

@@ -21,31 +21,16 @@ typedef struct {
     void *kept;
 } window_phase_t;
 
-/* kept_for: the point whose first derivatives were the last to leave something in all phases, NULL where others have overwritten that; busy, all: lanes
-   that worked, and all there were, by knots: in sweeps and in derivatives. */
+/* kept_for: the point whose first derivatives were the last to leave something in all phases, NULL where others have overwritten that. */
 typedef struct {
     const window_phase_t *phases;
     void *room;
     void (*sweeps)(elq_lane *lanes, int least);
     const place_t *kept_for;
-    long busy[2], all[2];
 } interior_window_t;
 
-/* A slot of a window.  ahead: by phase, where second derivatives were found ahead (Q), for multipliers lambda and y; NULL: nowhere.  What follows
-   belongs to the request that waits: then, what follows derivatives; phase, the next one; foresees: whether second ones are found with first
-   ones, alpha along the step `along`; first, end: where a sweep begins, and the first knot that is reflected. */
-typedef struct {
-    interior_t *o;
-    const double **ahead;
-    double *lambda, *y;
-    long waits, then, phase, foresees, along, soon, centered, first, failed, end;
-    double push, alpha, scale;
-} window_slot_t;
-
-enum { BACK, AHEAD };
-
 static long knots_of(const part_t *part) { return part->last - part->first; }
-static place_t *expanded(const window_slot_t *s) { return s->then == AT_TRIAL ? there(s->o) : here(s->o); }
+static place_t *expanded(const interior_t *o) { return o->then == AT_TRIAL ? there(o) : here(o); }
 
 /* -- derivatives --------------------------------------------------------------------------------------------------------------------- */
 
@@ -56,76 +41,71 @@ static void moved_toward(const double *from, const double *end, double alpha, lo
 }
 
 /* The multipliers of a phase that its solve has if it takes the step that it tries. */
-static void foresee(const window_slot_t *s, const part_t *part)
+static void foresee(const interior_t *o, const part_t *part)
 {
-    const interior_t *o = s->o;
-    const ipm_step *step = o->steps[s->along];
+    const ipm_step *step = o->steps[o->along];
     const long k = part->first, knots = knots_of(part);
-    double *lambda = s->lambda + k * N_;
-    moved_toward(o->z.lambda + k * N_, step->z.lambda + k * N_, s->alpha, knots * N_, lambda);
-    moved_toward(o->z.y + part->row, step->z.y + part->row, s->alpha, knots * part->count, s->y + part->row);
-    if (o->program.carried) o->program.carried(step->v + (k + 1) * N_, s->alpha, knots, lambda);
+    double *lambda = o->foreseen_lambda + k * N_;
+    moved_toward(o->z.lambda + k * N_, step->z.lambda + k * N_, o->alpha, knots * N_, lambda);
+    moved_toward(o->z.y + part->row, step->z.y + part->row, o->alpha, knots * part->count, o->foreseen_y + part->row);
+    if (o->program.carried) o->program.carried(step->v + (k + 1) * N_, o->alpha, knots, lambda);
 }
 
-static int is_foreseen(const window_slot_t *s, const part_t *part, const double *Q)
+static int is_foreseen(const interior_t *o, const part_t *part, const double *Q)
 {
-    const interior_t *o = s->o;
     const long k = part->first, knots = knots_of(part);
-    if (s->ahead[part - o->program.parts] != Q || memcmp(o->z.lambda + k * N_, s->lambda + k * N_, sizeof(double) * knots * N_)) return 0;
-    return !part->count || !memcmp(o->z.y + part->row, s->y + part->row, sizeof(double) * knots * part->count);
+    if (o->ahead[part - o->program.parts] != Q || memcmp(o->z.lambda + k * N_, o->foreseen_lambda + k * N_, sizeof(double) * knots * N_)) return 0;
+    return !part->count || !memcmp(o->z.y + part->row, o->foreseen_y + part->row, sizeof(double) * knots * part->count);
 }
 
 /* Second derivatives at the point of a slot that are not there yet. */
-static void window_second(interior_window_t *w, window_slot_t *s, double scale)
+static void window_second(interior_window_t *w, interior_t *o, double scale)
 {
-    interior_t *o = s->o;
     place_t *p = here(o);
     o->since = now();
     for (long i = 0; i < o->program.count; i++) {
         const part_t *part = o->program.parts + i;
-        if (part->exact && is_foreseen(s, part, p->own.Q + part->first * N_ * N_)) continue;
+        if (part->exact && is_foreseen(o, part, p->own.Q + part->first * N_ * N_)) continue;
         find_second_of(PROBLEM(o), scale, &o->z, p, i, w->kept_for == p);
     }
     find_second_at_end(PROBLEM(o), scale, &o->z, p);
 }
 
 /* What follows when all derivatives are there. */
-static long differentiated(window_slot_t *s)
+static long differentiated(interior_t *o)
 {
-    interior_t *o = s->o;
-    const double objective = find_first_at_end(PROBLEM(o), expanded(s));
-    if (s->then == AT_START) {
-        tell_start(o, s->push, objective);
-    } else if (s->then == AT_TRIAL) {
+    const double objective = find_first_at_end(PROBLEM(o), expanded(o));
+    if (o->then == AT_START) {
+        tell_start(o, o->push, objective);
+    } else if (o->then == AT_TRIAL) {
         o->answer[TRIAL] = objective;
         tell_violation(o, there(o), o->answer + TRIAL + 1);
     } else {
         take_multipliers(o, &o->asked.take);
     }
-    return s->waits = DONE;
+    return o->waits = DONE;
 }
 
-/* Go on with the derivatives of the phases from s->phase on. */
-static long differentiate(interior_window_t *w, window_slot_t *s)
+/* Go on with the derivatives of the phases from o->phase on. */
+static long differentiate(interior_window_t *w, interior_t *o)
 {
-    interior_t *o = s->o;
-    for (; s->phase < o->program.count; s->phase++) {
-        const part_t *part = o->program.parts + s->phase;
-        s->ahead[s->phase] = NULL;
-        if (!part->exact || s->foresees) {
-            if (part->exact) foresee(s, part);
-            return s->waits = STAGES + s->phase;
+    for (; o->phase < o->program.count; o->phase++) {
+        const part_t *part = o->program.parts + o->phase;
+        o->ahead[o->phase] = NULL;
+        if (!part->exact || o->foresees) {
+            if (part->exact) foresee(o, part);
+            return o->waits = STAGES + o->phase;
         }
-        find_first_of(PROBLEM(o), expanded(s), s->phase);
-        w->kept_for = !s->phase || w->kept_for == expanded(s) ? expanded(s) : NULL;
+        find_first_of(PROBLEM(o), expanded(o), o->phase);
+        w->kept_for = !o->phase || w->kept_for == expanded(o) ? expanded(o) : NULL;
     }
-    return differentiated(s);
+    return differentiated(o);
 }
 
-static long begin_derivatives(interior_window_t *w, window_slot_t *s, long then, long foresees)
+static long begin_derivatives(interior_window_t *w, interior_t *o, long then, long foresees)
 {
-    s->then = then, s->phase = 0, s->foresees = foresees;
-    return differentiate(w, s);
+    o->then = then, o->phase = 0, o->foresees = foresees;
+    return differentiate(w, o);
 }
 
 typedef struct {
@@ -135,133 +115,118 @@ typedef struct {
 } asked_t;
 
 /* What is asked for a slot in a phase. */
-static asked_t asked_of(const window_phase_t *phase, const window_slot_t *s)
+static asked_t asked_of(const window_phase_t *phase, const interior_t *o)
 {
-    interior_t *o = s->o;
-    const part_t *part = o->program.parts + s->phase;
-    place_t *p = expanded(s);
-    asked_t a = {seen_by(&o->program, &o->structure, p, part), first_of(&o->program, p, s->phase),
-                 second_of(&o->program, p, s->phase, s->scale, s->lambda, s->y)};
+    const part_t *part = o->program.parts + o->phase;
+    place_t *p = expanded(o);
+    asked_t a = {seen_by(&o->program, &o->structure, p, part), first_of(&o->program, p, o->phase),
+                 second_of(&o->program, p, o->phase, o->scale, o->foreseen_lambda, o->foreseen_y)};
     a.first.kept = a.second.kept = phase->kept;
     return a;
 }
 
 /* One problem after the other, with its knots in the lanes. */
-static void differentiate_alone(interior_window_t *w, const part_t *part, const window_phase_t *phase, window_slot_t *const *slots, long count)
+static void differentiate_alone(const part_t *part, const window_phase_t *phase, interior_t *const *slots, long count)
 {
     for (long i = 0; i < count; i++) {
-        const stages_t *stages = slots[i]->o->problem->own.stages + slots[i]->phase;
+        const stages_t *stages = slots[i]->problem->own.stages + slots[i]->phase;
         const asked_t a = asked_of(phase, slots[i]);
         part->expand(stages, &a.at, 0, knots_of(part), &a.first, part->room);
         if (part->exact) part->curve(stages, &a.at, 0, knots_of(part), &a.second, part->curve_room);
     }
-    w->busy[AHEAD] += count * knots_of(part);
-    w->all[AHEAD] += count * ((knots_of(part) + LANES - 1) / LANES) * LANES;
 }
 
 /* One knot after the other, with that of all problems in the lanes; the last problem fills up the lanes. */
-static void differentiate_abreast(interior_window_t *w, const part_t *part, const window_phase_t *phase, window_slot_t *const *slots, long count)
+static void differentiate_abreast(const interior_window_t *w, const part_t *part, const window_phase_t *phase, interior_t *const *slots, long count)
 {
     stages_t stages[LANES];
     point_t at[LANES];
     first_t first[LANES];
     curved_t second[LANES];
     for (long l = 0; l < LANES; l++) {
-        const window_slot_t *s = slots[l < count ? l : count - 1];
-        const asked_t a = asked_of(phase, s);
-        stages[l] = s->o->problem->own.stages[s->phase], at[l] = a.at, first[l] = a.first, second[l] = a.second;
+        const interior_t *o = slots[l < count ? l : count - 1];
+        const asked_t a = asked_of(phase, o);
+        stages[l] = o->problem->own.stages[o->phase], at[l] = a.at, first[l] = a.first, second[l] = a.second;
         first[l].values.x_next = NULL; /* which nobody reads */
     }
     for (long k = 0; k < knots_of(part); k++) {
         phase->expand(stages, at, k, k + 1, first, w->room);
         if (part->exact) phase->curve(stages, at, k, k + 1, second, w->room);
     }
-    w->busy[AHEAD] += count * knots_of(part);
-    w->all[AHEAD] += LANES * knots_of(part);
 }
 
 /* Derivatives of a phase, of up to LANES slots that wait for them. */
-EXPORT void interior_window_stages(interior_window_t *w, window_slot_t *const *slots, long count)
+static int serve_stages(interior_window_t *w, interior_t *const *slots, long count)
 {
     const long i = slots[0]->phase;
-    const part_t *part = slots[0]->o->program.parts + i;
+    const part_t *part = slots[0]->program.parts + i;
     w->kept_for = NULL;
-    if (count * ((knots_of(part) + LANES - 1) / LANES) > knots_of(part)) differentiate_abreast(w, part, w->phases + i, slots, count);
-    else differentiate_alone(w, part, w->phases + i, slots, count);
+    const int abreast = count * ((knots_of(part) + LANES - 1) / LANES) > knots_of(part);
+    if (abreast) differentiate_abreast(w, part, w->phases + i, slots, count);
+    else differentiate_alone(part, w->phases + i, slots, count);
     for (long l = 0; l < count; l++) {
-        window_slot_t *s = slots[l];
-        if (part->exact) s->ahead[i] = expanded(s)->own.Q + part->first * N_ * N_;
-        s->phase++;
-        differentiate(w, s);
+        interior_t *o = slots[l];
+        if (part->exact) o->ahead[i] = expanded(o)->own.Q + part->first * N_ * N_;
+        o->phase++;
+        differentiate(w, o);
     }
+    return abreast;
 }
 
 /* -- Newton systems ------------------------------------------------------------------------------------------------------------------- */
 
 /* The step of a system that is factored, and its end. */
-static long stepped(interior_window_t *w, window_slot_t *s)
+static long stepped(interior_window_t *w, interior_t *o)
 {
-    interior_t *o = s->o;
     o->since = now();
-    if (s->centered) solve_center(o, &o->asked.center.aim);
+    if (o->centered) solve_center(o, &o->asked.center.aim);
     else solve_newton(o, o->asked.newton.mu, o->asked.newton.share);
-    s->along = 0, s->alpha = o->system->alpha;
+    o->along = 0, o->alpha = o->system->alpha;
     if (o->asked.newton.differentiate == 0.0) {
-        try_length(o, s->alpha, 0, o->answer + TRIAL);
-        return s->waits = DONE;
+        try_length(o, o->alpha, 0, o->answer + TRIAL);
+        return o->waits = DONE;
     }
-    move(o, s->alpha, o->steps[0]->v);
-    return begin_derivatives(w, s, AT_TRIAL, !s->soon);
+    move(o, o->alpha, o->steps[0]->v);
+    return begin_derivatives(w, o, AT_TRIAL, !o->soon);
 }
 
 /* What follows a sweep that has failed at a knot, or not (-1). */
-static long swept(interior_window_t *w, window_slot_t *s, long failed)
+static long swept(interior_window_t *w, interior_t *o, long failed)
 {
-    s->failed = failed;
-    if (failed < 0) return stepped(w, s);
-    if (s->o->asked.newton.reflect != 0.0 && failed < s->end) return s->waits = REFLECTIONS;
-    if (factor_shifted(s->o->system)) return stepped(w, s);
-    tell_step(s->o, 0, s->centered ? 0.0 : s->o->asked.newton.mu);
-    return s->waits = DONE;
+    o->failed = failed;
+    if (failed < 0) return stepped(w, o);
+    if (o->asked.newton.reflect != 0.0 && failed < o->end) return o->waits = REFLECTIONS;
+    if (factor_shifted(o->system)) return stepped(w, o);
+    tell_step(o, 0, o->centered ? 0.0 : o->asked.newton.mu);
+    return o->waits = DONE;
 }
 
 /* Sweeps of up to LANES slots, which end where they fail: side by side, as long as most lanes go on, the last problem filling up the lanes; what is
    left, alone. */
-EXPORT void interior_window_sweeps(interior_window_t *w, window_slot_t *const *slots, long count)
+static void serve_sweeps(interior_window_t *w, interior_t *const *slots, long count)
 {
     elq_lane lanes[LANES];
     const int least = 3 * LANES / 4;
-    long first = 0, last = LONG_MAX;
     for (long l = 0; l < LANES; l++) {
-        const window_slot_t *s = slots[l < count ? l : count - 1];
-        lanes[l] = (elq_lane){s->o->system->matrices, s->o->system->factors, s->first, -1, s->first};
+        const interior_t *o = slots[l < count ? l : count - 1];
+        lanes[l] = (elq_lane){o->system->matrices, o->system->factors, o->first, -1, o->first};
     }
-    if (count >= least) {
-        w->sweeps(lanes, least);
-        for (long l = 0; l < count; l++) {
-            const long end = lanes[l].failed < 0 ? lanes[l].left + 1 : lanes[l].failed;
-            w->busy[BACK] += lanes[l].first - end + 1;
-            if (lanes[l].first > first) first = lanes[l].first;
-            if (end < last) last = end;
-        }
-        w->all[BACK] += LANES * (first - last + 1);
-    }
+    if (count >= least) w->sweeps(lanes, least);
     for (long l = 0; l < count; l++)
         swept(w, slots[l], lanes[l].left >= 0 ? factor_from(lanes[l].p, lanes[l].f, lanes[l].left) : lanes[l].failed);
 }
 
 /* The Hessians of the knots of all slots that wait for reflections, one in each lane. */
-EXPORT void interior_window_reflections(interior_window_t *w, window_slot_t *const *slots, long count)
+static void serve_reflections(interior_t *const *slots, long count)
 {
     side_by_side_t *b = &side_by_side;
     int held = 0;
-    (void)w;
     for (long i = 0; i < count; i++) {
-        window_slot_t *s = slots[i];
-        const ipm_system *system = s->o->system;
-        for (long k = s->failed; k < s->end; k++) {
+        interior_t *o = slots[i];
+        const ipm_system *system = o->system;
+        for (long k = o->failed; k < o->end; k++) {
             b->lanes[held++] = (knot_t){system->condensed, system->structure->N, k};
-            if (held < LANES && (i + 1 < count || k + 1 < s->end)) continue;
+            if (held < LANES && (i + 1 < count || k + 1 < o->end)) continue;
             for (int l = held; l < LANES; l++) b->lanes[l] = b->lanes[held - 1];
             reflect_lanes(b);
             leave_lanes(b, 0, held);
@@ -269,50 +234,56 @@ EXPORT void interior_window_reflections(interior_window_t *w, window_slot_t *con
         }
     }
     for (long i = 0; i < count; i++) {
-        window_slot_t *s = slots[i];
-        s->o->system->reflected += s->end - s->failed;
-        s->first = s->end - 1, s->end = s->failed, s->waits = SWEEPS;
+        interior_t *o = slots[i];
+        o->system->reflected += o->end - o->failed;
+        o->first = o->end - 1, o->end = o->failed, o->waits = SWEEPS;
     }
+}
+
+/* Do the work of a kind for `count` slots, at most LANES, that wait for it; whether lanes held problems, and not the knots of one. */
+EXPORT long interior_window_serve(interior_window_t *w, interior_t *const *slots, long count, long kind)
+{
+    if (kind >= STAGES) return serve_stages(w, slots, count);
+    if (kind == SWEEPS) serve_sweeps(w, slots, count);
+    else serve_reflections(slots, count);
+    return kind == SWEEPS;
 }
 
 /* -- requests: each returns what the slot waits for ------------------------------------------------------------------------------------ */
 
-EXPORT long interior_window_start(interior_window_t *w, window_slot_t *s, const interior_problem_t *m, double push)
+EXPORT long interior_window_start(interior_window_t *w, interior_t *o, const interior_problem_t *m, double push)
 {
-    s->push = push;
-    place_guess(s->o, m, push);
-    return begin_derivatives(w, s, AT_START, 0);
+    o->push = push;
+    place_guess(o, m, push);
+    return begin_derivatives(w, o, AT_START, 0);
 }
 
 /* The step of a Newton system: soon: whether it leads to the end, where no second derivatives follow; centered: whether a center_t was asked for, whose
    first numbers are those of newton_t. */
-EXPORT long interior_window_step(interior_window_t *w, window_slot_t *s, int soon, int centered)
+EXPORT long interior_window_step(interior_window_t *w, interior_t *o, int soon, int centered)
 {
-    interior_t *o = s->o;
     const double scale = o->asked.newton.scale;
-    window_second(w, s, scale);
+    window_second(w, o, scale);
     build_system(o, scale, centered ? 0.0 : o->asked.newton.mu);
     o->system->shift = 0.0, o->system->reflected = 0;
     o->system->matrices->shift = o->system->matrices->soft = 0.0;
-    s->scale = scale, s->soon = soon, s->centered = centered;
-    s->first = o->structure.N, s->end = o->structure.N + 1;
-    return s->waits = SWEEPS;
+    o->scale = scale, o->soon = soon, o->centered = centered;
+    o->first = o->structure.N, o->end = o->structure.N + 1;
+    return o->waits = SWEEPS;
 }
 
-EXPORT long interior_window_take(interior_window_t *w, window_slot_t *s)
+EXPORT long interior_window_take(interior_window_t *w, interior_t *o)
 {
-    interior_t *o = s->o;
     const take_t *r = &o->asked.take;
-    s->along = r->corrected != 0.0, s->alpha = r->alpha, s->scale = r->scale;
+    o->along = r->corrected != 0.0, o->alpha = r->alpha, o->scale = r->scale;
     o->since = now(), o->at = 1 - o->at, o->second_found = 0;
-    if (r->known == 0.0) return begin_derivatives(w, s, AT_TAKEN, !s->soon);
+    if (r->known == 0.0) return begin_derivatives(w, o, AT_TAKEN, !o->soon);
     take_multipliers(o, r);
-    return s->waits = DONE;
+    return o->waits = DONE;
 }
 
-/* The sizes of interior_window_t, window_phase_t and window_slot_t. */
+/* The sizes of interior_window_t and window_phase_t. */
 EXPORT long interior_window_size(int of)
 {
-    const long sizes[] = {sizeof(interior_window_t), sizeof(window_phase_t), sizeof(window_slot_t)};
-    return sizes[of];
+    return of == 0 ? sizeof(interior_window_t) : sizeof(window_phase_t);
 }

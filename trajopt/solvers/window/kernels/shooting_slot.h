@@ -11,9 +11,9 @@ typedef struct {
     double cost, gradient, defect, gap;
 } iterate_t;
 
-/* What the way back over the knots of an iterate gives beside its residuals in a window: the direction with the damping mu, in room of its own.
-   to.dx, to.du: NULL where roll-outs begin nowhere but at x0, in a vector space: du - K dx = k is all they read of a linear step then, and (0, k)
-   stands for it.  nearly: the measure of an iterate from which on that of the next one is found too, under the gains of the step between them. */
+/* The direction of a window's problem that a backward pass gives beside the residuals of the iterate `of`, with the damping mu.  to.K and to.k are the
+   spare gains.  to.dx, to.du: NULL where rollouts begin nowhere but at x0, in a vector space: du - K dx = k is all they read of a linear step then, and
+   (0, k) stands for it.  nearly: the KKT error of an iterate from which on that of the next one is found too, under the gains of the step between. */
 typedef struct {
     lq_direction to;
     const iterate_t *of;
@@ -39,8 +39,8 @@ typedef struct {
 /* A slot.  alphas: 2^DOUBLINGS, 2^(DOUBLINGS - 1), ..., 1, 1/2, ...; `at`, `fresh` and `best` are numbers of iterates; spare: gains that are not the last
    policy's; X, U, D, cost and part_cost, start, stop, trial hold what is tried.  nodes: how many there are; abreast: step lengths that are tried side by
    side; on_state: whether mu is added to V'xx; shared: whether iterates share the memory of their blocks, and holder the number of the one whose
-   they are; kkt: the measure told with the last direction.  What follows kkt is a window's: what is asked and what that waits for.  answer: what the last
-   request has found; seconds: spent in derivatives, sweeps and roll-outs. */
+   they are; kkt: the KKT error answered with the last direction.  request, rolled, mu, waits: what is asked of a window, and the work that this waits for.
+   answer: what the last request has found; seconds: spent in derivatives, sweeps and rollouts. */
 typedef struct {
     long N, nx, count, nonlinear, nodes, abreast, on_state, shared, holder;
     phase_t *phases;
@@ -61,7 +61,7 @@ typedef struct {
     double kkt;
     ahead_t ahead;
     rolling_t rolling;
-    long looks, request, stage, row, rolled, waits;
+    long request, rolled, waits;
     double mu;
     double seconds[3], answer[ANSWER];
 } shooting_t;
@@ -188,7 +188,7 @@ static double kkt(shooting_t *s, iterate_t *e)
 {
     const long N = s->N, n = s->sweeps.n, m = s->sweeps.m;
     const ahead_t *ahead = &s->ahead;
-    if (s->looks && ahead->of == e && ahead->to.found && ahead->to.under == s->policy.K) return fmax(largest(e->d, N * n), ahead->to.kkt_under);
+    if (ahead->of == e && ahead->to.found && ahead->to.under == s->policy.K) return fmax(largest(e->d, N * n), ahead->to.kkt_under);
     recall(s, e);
     const lq_problem lq = lq_of(e, N);
     const double *K = free_gains(s, e);
@@ -368,17 +368,25 @@ static void take_policy(shooting_t *s)
     s->spare_K = K, s->spare_k = k;
 }
 
-/* Begin a direction with bounds. */
+/* Begin a direction: `bounded.sweep` is the first sweep. */
 static void direction_begin(shooting_t *s, double mu)
 {
     iterate_t *at = here(s);
+    bounded_room *w = &s->bounded;
     const lq_policy to = {s->spare_K, s->spare_k, s->policy.Vx, s->policy.Vxx};
     const double on_state = s->on_state ? mu : 0.0;
+    recall(s, at);
+    s->ahead.of = NULL;
     memset(s->step.dx, 0, sizeof(double) * s->sweeps.n); /* trajectories begin at x0 */
-    bounded_begin(&s->sweeps, lq_of(at, s->N), room_for(s, at), on_state, mu - on_state, &s->bounded, to);
+    if (s->lower) {
+        bounded_begin(&s->sweeps, lq_of(at, s->N), room_for(s, at), on_state, mu - on_state, w, to);
+        return;
+    }
+    w->p = lq_of(at, s->N), w->policy = to;
+    w->sweep = (lq_lane){&w->p, NULL, &w->policy, on_state, mu - on_state, NONE};
 }
 
-/* Tell of a direction: how far the iterate is from optimal under it, its size, D1 and D2. */
+/* Step, of a direction that failed at a knot, or did not (NONE). */
 static void answer_direction(shooting_t *s, long failed, double D2)
 {
     double *to = s->answer;
@@ -391,27 +399,33 @@ static void answer_direction(shooting_t *s, long failed, double D2)
     to[3] = fmax(largest(s->step.dx, (s->N + 1) * s->sweeps.n), largest(s->step.du, s->N * s->sweeps.m));
 }
 
+/* Go on behind a sweep: 1 if there is another one to make, else the direction is answered. */
+static int direction_next(shooting_t *s)
+{
+    bounded_room *w = &s->bounded;
+    if (s->lower) {
+        if (bounded_next(&s->sweeps, w, s->step)) return 1;
+        answer_direction(s, w->failed, w->failed < 0 ? curvature(s, lq_of(here(s), s->N), s->step) : 0.0);
+        return 0;
+    }
+    double change[2] = {0.0, 0.0};
+    if (w->sweep.failed < 0) s->sweeps.rollout(&w->p, NULL, &w->policy, s->step.dx, s->step.du, change);
+    answer_direction(s, w->sweep.failed, change[1]);
+    return 0;
+}
+
+static void sweep_alone(const shooting_t *s, lq_lane *of)
+{
+    of->failed = s->sweeps.riccati(of->p, of->bounds, of->on_state, of->on_control, NULL, of->to);
+}
+
 /* The policy and its linear trajectory. */
 static void solve_direction(shooting_t *s, double mu)
 {
-    iterate_t *at = here(s);
-    const double began = now(), on_state = s->on_state ? mu : 0.0;
-    const lq_policy to = {s->spare_K, s->spare_k, s->policy.Vx, s->policy.Vxx};
-    recall(s, at);
-    const lq_problem lq = lq_of(at, s->N);
-    if (s->lower) {
-        bounded_room *w = &s->bounded;
-        direction_begin(s, mu);
-        do w->sweep.failed = s->sweeps.riccati(w->sweep.p, w->sweep.bounds, w->sweep.on_state, w->sweep.on_control, NULL, w->sweep.to);
-        while (bounded_next(&s->sweeps, w, s->step));
-        answer_direction(s, w->failed, w->failed < 0 ? curvature(s, lq, s->step) : 0.0);
-    } else {
-        double change[2] = {0.0, 0.0};
-        const long failed = s->sweeps.riccati(&lq, NULL, on_state, mu - on_state, NULL, &to);
-        memset(s->step.dx, 0, sizeof(double) * s->sweeps.n); /* trajectories begin at x0 */
-        if (failed < 0) s->sweeps.rollout(&lq, NULL, &to, s->step.dx, s->step.du, change);
-        answer_direction(s, failed, change[1]);
-    }
+    const double began = now();
+    direction_begin(s, mu);
+    do sweep_alone(s, &s->bounded.sweep);
+    while (direction_next(s));
     s->seconds[BACKWARD] += now() - began;
 }
 
@@ -445,7 +459,7 @@ static void correct(shooting_t *s, long again)
     s->seconds[BACKWARD] += now() - began;
 }
 
-/* The trajectory of a row of trials is that of the next iterate. */
+/* Let the trajectory of a row of trials be that of the next iterate. */
 static void take_row(shooting_t *s, long row)
 {
     const long x = (s->N + 1) * s->nx, u = s->N * s->sweeps.m;
@@ -453,6 +467,7 @@ static void take_row(shooting_t *s, long row)
     copy(e->xs, s->X + row * x, x);
     copy(e->us, s->U + row * u, u);
     if (s->holder == s->fresh) s->holder = NONE;
+    if (s->ahead.of == e) s->ahead.of = NULL;
 }
 
 /* -- requests --------------------------------------------------------------------------------------------------------------- */
@@ -518,20 +533,33 @@ EXPORT double shooting_kkt(shooting_t *s)
     return found;
 }
 
-/* The policy about the iterate, or the last one where Quu cannot be factorized. */
+/* Begin the gains about the iterate: `bounded.sweep` is the sweep for them. */
+static void gains_begin(shooting_t *s, double mu)
+{
+    bounded_room *w = &s->bounded;
+    const shooting_problem_t *p = s->problem;
+    const double on_state = s->on_state ? mu : 0.0;
+    recall(s, here(s));
+    w->p = lq_of(here(s), s->N), w->policy = (lq_policy){p->to_K, p->to_k, s->policy.Vx, s->policy.Vxx};
+    if (s->lower) w->limits = room_for(s, here(s));
+    w->sweep = (lq_lane){&w->p, s->lower ? &w->limits : NULL, &w->policy, on_state, mu - on_state, NONE};
+}
+
+/* The gains are those of the sweep, or the last ones where Quu cannot be factorized. */
+static void gains_end(const shooting_t *s)
+{
+    const long steps = s->N * s->sweeps.m;
+    const shooting_problem_t *p = s->problem;
+    if (s->bounded.sweep.failed >= 0) copy(p->to_K, s->policy.K, steps * s->sweeps.n), copy(p->to_k, s->policy.k, steps);
+}
+
 EXPORT void shooting_gains(shooting_t *s, double mu)
 {
-    const long gains = s->N * s->sweeps.m * s->sweeps.n, steps = s->N * s->sweeps.m;
-    const double began = now(), on_state = s->on_state ? mu : 0.0;
-    const shooting_problem_t *p = s->problem;
-    if (!p->to_K) return;
-    recall(s, here(s));
-    const lq_problem lq = lq_of(here(s), s->N);
-    const lq_policy to = {p->to_K, p->to_k, s->policy.Vx, s->policy.Vxx};
-    lq_bounds limits;
-    if (s->lower) limits = room_for(s, here(s));
-    if (s->sweeps.riccati(&lq, s->lower ? &limits : NULL, on_state, mu - on_state, NULL, &to) >= 0)
-        copy(p->to_K, s->policy.K, gains), copy(p->to_k, s->policy.k, steps);
+    const double began = now();
+    if (!s->problem->to_K) return;
+    gains_begin(s, mu);
+    sweep_alone(s, &s->bounded.sweep);
+    gains_end(s);
     s->seconds[BACKWARD] += now() - began;
 }
 

@@ -1,4 +1,4 @@
-"""The status of a solve by Newton's method, and what is to blame where numbers or the search have failed."""
+"""The status of a solve by Newton's method or shooting, and what is to blame where numbers or the search have failed."""
 
 from __future__ import annotations
 
@@ -27,21 +27,27 @@ class Blamed(NamedTuple):
 
 
 def status_of(at: Ended, o: SLQOptions | MethodOptions, refused: Callable[[], Blamed]) -> Status:
-    """The status of an end; refused: finds what is to blame for a failure."""
-    end, n, errors = at.end, at.iterations, termination.Errors(at.kkt, at.gradient, at.defect)
-    measured = termination.Measured(n, errors, o.tolerances)
-    if end is End.OPTIMAL:
-        return termination.converged(measured)
-    if end is End.CHEAPER:
-        return termination.cost_converged(n, at.change, o.cost_tolerance, at.kkt)
-    if end is End.MOST_ITERATIONS:
-        return termination.max_iterations(o.max_iterations, measured)
-    if end is End.OUT_OF_TIME:
-        return termination.time_limit(o.time_limit, measured)
-    if end is End.ROUNDED:
-        return termination.precision_limit(measured)
-    if end is End.INTERRUPTED:
-        return termination.interrupted(n)
+    """The status of an end; refused: finds what is to blame where numbers are not finite or no step length was accepted."""
+    end, n = at.end, at.iterations
+    kkt = None if end is End.CONVERGED else at.kkt  # which its test does not ask for
+    measured = termination.Measured(n, termination.Errors(kkt, at.gradient, at.defect), o.tolerances)
+    match end:
+        case End.OPTIMAL | End.CONVERGED:
+            return termination.converged(measured)
+        case End.CHEAPER:
+            return termination.cost_converged(n, at.change, o.cost_tolerance, at.kkt)
+        case End.MOST_ITERATIONS:
+            return termination.max_iterations(o.max_iterations, measured)
+        case End.OUT_OF_TIME:
+            return termination.time_limit(o.time_limit, measured)
+        case End.ROUNDED:
+            return termination.precision_limit(measured)
+        case End.INTERRUPTED:
+            return termination.interrupted(n)
+        case End.GAPS_OPEN:
+            return termination.line_search_failed(termination.OPEN_DEFECTS, measured)
+        case End.NOT_POSITIVE_DEFINITE if isinstance(o, SLQOptions):
+            return termination.not_positive_definite(at.failed_at, o.max_regularization, o.hessian)
     ocp, xs, expansion = refused()
     if end is End.NOT_FINITE:
         return termination.non_finite(

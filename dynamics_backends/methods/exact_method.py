@@ -1,0 +1,76 @@
+"""Methods whose derivatives are exact to rounding, and their second derivatives.
+
+Second derivatives contracted with lam are a complex step of the gradient of lam' f, which dual numbers give: no difference is
+taken, and no digit is lost. One tangent step carries both perturbations, which are those of the exponential chart at x. So the
+Hessian is symmetric on a Lie group too. Compiled code has the same Hessian from the trace of the map.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+
+from dynamics_backends.methods.base import Method, one_at_a_time
+from dynamics_backends.protocol import Array, Batch, Hessians, Jacobians, Map, Parameters
+from dynamics_backends.scalars.dual import Dual
+
+STEP = 1e-30
+"""Any step whose square vanishes beside one; truncation is of the order STEP^2."""
+ENTRIES = 2**15
+"""Maximum number of Hessian entries of the knots that are differentiated twice at a time; it bounds the memory."""
+
+
+class CompiledHessian(Protocol):
+    """Compiled second derivatives of a map."""
+
+    def __call__(self, b: Batch, lam: Array) -> Array | None:
+        """Hessians (N, K, K) of lam' f in (dx, du), K = ndx + nu, for lam (N, n_out); None if they cannot be compiled."""
+        ...
+
+
+class ExactMethod(Method):
+    """A method with exact first and second derivatives. compiled_hessian: the second derivatives as compiled code, if any."""
+
+    compiled_hessian: CompiledHessian | None = None
+
+    def hessian_contraction(
+        self, x: Array, u: Array, t: Array | float, p: Parameters | None, lam: Array
+    ) -> tuple[Jacobians, Hessians]:
+        """See :class:`~dynamics_backends.protocol.SecondOrderBackend`."""
+        b, n, lam = Batch.of(self.map, x, u, t, p), self.map.manifold.ndx, np.asarray(lam, float)
+        H = None if self.compiled_hessian is None else self.compiled_hessian(b, lam)
+        if H is None:
+            H = contracted_hessian(self.map, b, lam)
+        return self._jacobians(b), Hessians(H[:, :n, :n], H[:, n:, :n], H[:, n:, n:])
+
+
+def contracted_hessian(map: Map, b: Batch, factors: Array) -> Array:
+    """sum_i factors_i H_i (N, K, K), K = ndx + nu, from factors (N, n_out); H_i that of (dx, du) -> f_i(x (+) dx, u + du)."""
+    directions = map.manifold.ndx + map.nu
+    size = max(1, ENTRIES // max(1, directions * directions))
+    H = np.zeros((b.size, directions, directions))
+    for start in range(0, b.size, size):
+        part = slice(start, start + size)
+        H[part] = _contracted(map, b.part(part), factors[part])
+    return 0.5 * (H + H.transpose(0, 2, 1))
+
+
+def _contracted(map: Map, b: Batch, factors: Array) -> Array:
+    directions = map.manifold.ndx + map.nu
+    steps = one_at_a_time(map, b, np.full((directions, b.size), 1j * STEP))
+    result = map(*_seeded_around(map, b, steps))
+    if not isinstance(result, Dual):  # a constant map
+        return np.zeros((b.size, directions, directions))
+    second = result.tan.imag.reshape(map.n_out, b.size, directions, directions) / STEP
+    return np.einsum("ni,injk->njk", factors, second)
+
+
+def _seeded_around(map: Map, b: Batch, steps: Array) -> tuple:
+    """Arguments x (+) (steps + eps e_k), u + ..., all directions k at once."""
+    ndx, nu = map.manifold.ndx, map.nu
+    unit = np.eye(ndx + nu)
+    many = b.repeated(steps.shape[1] // b.size)
+    x = map.manifold.integrate(many.x, Dual.seed(steps[:ndx], unit[:ndx]))
+    u = Dual.seed(many.u + steps[ndx:], unit[ndx:])
+    return x, u, many.t, many.p

@@ -1,0 +1,88 @@
+"""A UR5 that follows a moving goal by to.MPC: the time of each step as a script calls it, and of the solve in it.
+
+    python -m experiments.benchmark_mpc [--steps 10000] [--horizon 30]
+
+One real-time iteration a step, 100 Hz, steps of 20 ms, a goal that moves; a step is `mpc.set` and `mpc.step`. The plant is
+integrated beside it and not timed. Reported are wall-clock time and the processor time of the thread, which other processes on the
+machine disturb less.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import time
+from collections.abc import Sequence
+
+import numpy as np
+
+import trajopt as to
+from dynamics_backends.protocol import Array
+from experiments.benchmarks.tables import markdown
+
+PERIOD, DT = 0.01, 0.02
+CENTER = np.array([0.45, 0.1, 0.4])
+AMPLITUDE, FREQUENCY = np.array([0.12, 0.3, 0.12]), np.array([0.21, 0.15, 0.33])
+
+
+def goal_at(t: float) -> Array:
+    """Where the goal (3,) [m] is at t [s]."""
+    return CENTER + AMPLITUDE * np.sin(2.0 * np.pi * FREQUENCY * t)
+
+
+def reach(knots: int) -> to.OCP:
+    """A UR5 whose tool is to be at the goal."""
+    model = to.load_robot("erd:ur5")
+    robot = to.FreeBody(model)
+    dynamics = to.SampledSystem(to.make_backend(robot, "analytic"), "semi_implicit_euler")
+    q0 = np.array([0.0, -1.2, 1.6, -1.9, -1.57, 0.0])
+    x0, speed = np.concatenate([q0, np.zeros(6)]), np.repeat([0.0, 1.0], 6)
+    hold = to.inverse_dynamics(model, q0, np.zeros(6), np.zeros(6))
+    running = [
+        to.control_cost(6, hold, weight=1e-3),
+        to.state_cost(robot.manifold, x0, 0.5 * speed, "velocity"),
+        to.frame_position_cost(model, robot.manifold, "tool0", CENTER, 300.0, "goal"),
+    ]
+    terminal = [
+        to.frame_position_cost(model, robot.manifold, "tool0", CENTER, 1e3, "goal"),
+        to.state_cost(robot.manifold, x0, speed, "final velocity"),
+    ]
+    return to.OCP.single_phase(dynamics, x0, knots, DT, running, terminal, model=model)
+
+
+def run(knots: int, steps: int) -> tuple[Array, float, int]:
+    """Seconds (steps, 2) of each step, wall-clock and of the thread; the median distance [m] from the goal; failed plans."""
+    ocp = reach(knots)
+    mpc, plant, x = to.MPC(ocp, period=PERIOD), to.Simulator(ocp.phases[0].dynamics), ocp.x0
+    seconds, away = np.empty((steps, 2)), np.empty(steps)
+    gc.collect()
+    gc.freeze()
+    for k in range(steps):
+        goal = goal_at(k * PERIOD)
+        began = time.perf_counter(), time.thread_time()
+        mpc.set("goal", goal)
+        u = mpc.step(x, k * PERIOD)
+        seconds[k] = time.perf_counter() - began[0], time.thread_time() - began[1]
+        x = plant.advance(x, u[None], PERIOD)
+        away[k] = np.linalg.norm(to.frame_placement(ocp.model, x[: ocp.model.nq], "tool0")[1] - goal)
+    gc.unfreeze()
+    return seconds, float(np.median(away[100:])), mpc.statistics()["failed"]
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--steps", type=int, default=10_000)
+    parser.add_argument("--horizon", type=int, default=30, help="knots")
+    given = parser.parse_args(arguments)
+    seconds, away, failed = run(given.horizon, given.steps)
+    rows = [
+        [name, *(f"{1e3 * value:.2f}" for value in (np.median(of), np.percentile(of, 99), of.max()))]
+        for name, of in zip(("wall-clock", "processor"), seconds.T, strict=True)
+    ]
+    print(markdown(["one step [ms]", "median", "p99", "largest"], rows))
+    print(f"\n{given.steps} steps; median distance from the goal {1e3 * away:.1f} mm; failed plans: {failed}")
+
+
+if __name__ == "__main__":
+    main()

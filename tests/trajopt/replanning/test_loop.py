@@ -1,0 +1,356 @@
+"""The replanning loop: in order, under each fault, against deadlines."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from replanning_cases import DT, KNOTS, PERIOD, TICK, WatchedPlant, goal_object, loop, problem
+
+import trajopt as to
+from trajopt.guesses.warm_start import WarmStart
+from trajopt.replanning.measurements import Sensor
+from trajopt.replanning.plan import Shrinking
+from trajopt.replanning.planners.converging import Converging, Failing, Slowed
+from trajopt.replanning.planners.real_time_slq import RealTimeSLQ
+from trajopt.replanning.plants.sampled_plant import Push
+from trajopt.replanning.run_log import EventKind
+from trajopt.replanning.timing import Timing
+from trajopt.replanning.workers import SimulatedWorker
+
+AHEAD = Timing(tick=TICK, period=PERIOD, prepare_ahead=True)
+
+
+class Counting:
+    """A planner that keeps what it is asked."""
+
+    def __init__(self, planner=None):
+        self.planner = planner or RealTimeSLQ()
+        self.prepared, self.states, self.calls = [], [], []
+
+    def prepare(self, ocp, warm):
+        self.prepared.append((ocp, warm))
+        self.calls.append("prepare")
+        self.planner.prepare(ocp, warm)
+
+    def respond(self, x0):
+        self.states.append(np.array(x0))
+        self.calls.append("respond")
+        return self.planner.respond(x0)
+
+
+@pytest.mark.parametrize("planner", [RealTimeSLQ(), RealTimeSLQ(search=False), Converging("ilqr"), Converging()])
+@pytest.mark.parametrize(
+    "timing",
+    [AHEAD, replace(AHEAD, prepare_ahead=False), replace(AHEAD, lead=2 * TICK), replace(AHEAD, period=3 * TICK)],
+    ids=["ahead", "not ahead", "with a lead", "between knots"],
+)
+def test_the_goal_is_reached_and_nothing_is_out_of_order(planner, timing):
+    log = loop(planner, timing=timing, charge=timing.lead).run(2.5)
+    assert abs(log.xs[-1, 0] - 1.0) < 0.02 and abs(log.xs[-1, 1]) < 0.05
+    assert not log.events
+    assert len(log.solves) == pytest.approx(2.5 / timing.period, abs=1)
+    # The plan of a perfect model is what happens, but for the geodesic between knots.
+    assert np.abs(log.xs - log.references)[:, 0].max() < 0.02
+
+
+def test_a_real_time_iteration_is_prepared_before_the_state_is_known():
+    planner = Counting()
+    loop(planner, timing=AHEAD).run(4 * PERIOD)
+    assert planner.calls == ["prepare", *["respond", "prepare"] * 4]
+    planner = Counting()
+    loop(planner, timing=replace(AHEAD, prepare_ahead=False)).run(4 * PERIOD)
+    assert planner.calls == ["prepare", "respond"] * 4
+
+
+@pytest.mark.parametrize("lead", [3 * TICK, PERIOD, 2.4 * PERIOD, 4 * PERIOD])
+def test_plans_are_made_for_the_state_in_which_they_will_hold(lead):
+    """The prediction over the lead, under all plans that hold meanwhile, is what the plant does."""
+    planner, objects = Counting(), [goal_object(lambda t: [np.sin(3 * t)])]
+    log = loop(planner, timing=Timing(tick=TICK, period=PERIOD, lead=lead), charge=TICK, objects=objects).run(1.0)
+    starts = [solve.start for solve in log.solves]
+    assert len(starts) > 10
+    for start, x0 in zip(starts, planner.states, strict=False):
+        k = round((start + lead) / TICK)
+        if k < len(log.xs):
+            np.testing.assert_allclose(x0, log.xs[k], atol=1e-9)
+
+
+class Numbered:
+    """A planner whose n-th plan is the control n, whatever the state."""
+
+    def __init__(self):
+        self.plan, self.count = to.solve(problem()), 0
+
+    def prepare(self, ocp, warm):
+        pass
+
+    def respond(self, x0):
+        self.count += 1
+        us = np.full_like(self.plan.us, self.count)
+        return replace(self.plan, us=us, K=np.zeros_like(self.plan.K))
+
+
+@pytest.mark.parametrize("lead", [0.0, 3 * TICK, PERIOD, 2.4 * PERIOD, 4 * PERIOD])
+def test_each_plan_is_followed_from_its_time_on(lead):
+    log = loop(Numbered(), timing=Timing(tick=TICK, period=PERIOD, lead=lead), charge=min(lead, TICK)).run(1.0)
+    plans = 1 + (np.arange(100) - round(lead / TICK)) // round(PERIOD / TICK)
+    followed = plans >= 1
+    np.testing.assert_array_equal(log.us[followed, 0], plans[followed])
+    assert not log.events
+
+
+def test_a_plan_replaces_those_that_would_begin_later():
+    """After a slow solve the second one has its lead; the third has none, and its plan is known before the second would begin."""
+    charges = iter([7 * TICK, TICK, 0.0, 0.0, 0.0])
+    worker = SimulatedWorker(TICK, lambda respond, prepare: (next(charges), 0.0))
+    log = loop(Numbered(), worker=worker).run(0.3)
+    np.testing.assert_array_equal(log.us[7:, 0], [1] * 9 + [3] * 4 + [4] * 5 + [5] * 5)
+
+
+@pytest.mark.parametrize("knots", [1, 2, 5])
+def test_replanning_leaves_an_optimal_motion_alone(knots):
+    """With an exact model and a horizon that shrinks, replanning changes nothing (Bellman's principle)."""
+    ocp = problem()
+    timing = Timing(tick=DT, period=knots * DT)
+    duration = ocp.times[-1] - 2 * DT
+    log = loop(Converging("ilqr"), ocp=ocp, horizon=Shrinking(ocp), timing=timing).run(duration)
+    alone = loop(ocp=ocp, horizon=Shrinking(ocp), timing=replace(timing, period=100.0)).run(duration)
+    assert len(log.solves) == pytest.approx(duration / timing.period, abs=1)
+    np.testing.assert_allclose(log.xs, alone.xs, atol=1e-9)
+
+
+def test_predicted_goals_reach_each_knot():
+    planner = Counting()
+    loop(planner, timing=AHEAD, objects=[goal_object(lambda t: [0.5 * t])]).run(0.5)
+    ocp, _ = planner.prepared[-1]
+    start = 0.5  # of the plan that is being prepared: the last tick's solve was at 0.45
+    times = start + ocp.times
+    np.testing.assert_allclose(ocp.phases[0].terms[0].parameters["goal"][:, 0], 0.5 * times[:-1], atol=1e-12)
+    np.testing.assert_allclose(ocp.terminal[0].parameters["goal"], [0.5 * times[-1]], atol=1e-12)
+
+
+# -- faults -------------------------------------------------------------------------------------------------------------
+
+
+def test_lost_and_corrupted_measurements():
+    estimator = Sensor(problem().manifold, dropped=[(0.2, 0.5)], corrupted=[(0.8, 0.9)])
+    plant = WatchedPlant()
+    log = loop(plant=plant, estimator=estimator).run(2.5)
+    assert log.count(EventKind.NO_MEASUREMENT) == 1
+    assert log.count(EventKind.BAD_MEASUREMENT) == 10
+    assert np.isfinite(plant.given).all()
+    np.testing.assert_allclose(log.estimates, log.xs, atol=1e-9)  # the model is exact: nothing is lost
+    assert abs(log.xs[-1, 0] - 1.0) < 0.02
+
+
+def test_a_slow_and_late_sensor_is_no_fault():
+    estimator = Sensor(problem().manifold, 2 * TICK, delay=3 * TICK)
+    log = loop(estimator=estimator).run(2.5)
+    assert not log.events
+    assert abs(log.xs[-1, 0] - 1.0) < 0.02
+
+
+@pytest.mark.parametrize("every", [1, 2, 3])
+def test_failed_solves(every):
+    plant = WatchedPlant()
+    log = loop(Failing(RealTimeSLQ(), every), plant, timing=AHEAD).run(2.0)
+    failed = log.count(EventKind.FAILED_SOLVE)
+    assert failed == sum(not solve.success for solve in log.solves) == len(log.solves) // every
+    assert np.isfinite(plant.given).all()
+    assert abs(log.xs[-1, 0] - 1.0) < 0.05  # the first plan alone ends there
+    said = {event.message for event in log.events}
+    assert any("failed on purpose" in message for message in said)
+    assert failed < 2 or any("us of the solution is not finite" in message for message in said)
+
+
+def test_a_preparation_that_fails_is_made_up_for():
+    class Touchy(Counting):
+        def prepare(self, ocp, warm):
+            super().prepare(ocp, warm)
+            if len(self.prepared) % 4 == 0:
+                raise ValueError("not now")
+
+    planner = Touchy()
+    log = loop(planner, timing=AHEAD).run(1.5)
+    assert not log.count(EventKind.FAILED_SOLVE)  # the next solve prepares itself
+    assert planner.calls.count("respond") == len(log.solves) == 30
+    late = Touchy()
+    log = loop(late, timing=replace(AHEAD, prepare_ahead=False)).run(1.5)
+    assert log.count(EventKind.FAILED_SOLVE) == len(log.solves) // 4 == 7
+    assert all("ValueError: not now" in event.message for event in log.events)
+
+
+def test_a_goal_that_jumps():
+    log = loop(objects=[goal_object(lambda t: [1.0 if t < 1.0 else -2.0])]).run(3.5)
+    assert abs(log.xs[round(1.0 / TICK) - 1, 0] - 1.0) < 0.1
+    assert abs(log.xs[-1, 0] + 2.0) < 0.02
+
+
+def test_a_planner_ten_times_too_slow():
+    plant = WatchedPlant()
+    log = loop(plant=plant, charge=10 * PERIOD, timing=AHEAD).run(3.0)
+    assert len(log.solves) == 5 and log.count(EventKind.LATE_PLAN) == 5
+    assert log.count(EventKind.SKIPPED) == round(3.0 / PERIOD) - 6
+    assert abs(log.xs[-1, 0] - 1.0) < 0.02
+    pushed = loop(plant=WatchedPlant(pushes=[Push(0.5, 0.1, np.array([5.0]))]), charge=10 * PERIOD).run(3.0)
+    assert abs(pushed.xs[-1, 0] - 1.0) < 0.05  # by the gains of late plans
+
+
+def test_wrong_dynamics_and_pushes():
+    log = loop(plant=WatchedPlant(forces=[[0.8]], pushes=[Push(1.5, 0.2, np.array([-4.0]))])).run(4.0)
+    k = round(1.75 / TICK)
+    assert abs(log.xs[k, 0] - 1.0) > 0.02  # it was pushed away
+    assert abs(log.xs[-1, 0] - 1.0) < 0.01
+
+
+def test_bounds_hold_whatever_the_feedback_says():
+    plant = WatchedPlant(pushes=[Push(0.2, 0.1, np.array([-20.0]))])
+    log = loop(plant=plant, ocp=problem(limit=3.0)).run(2.0)
+    assert np.abs(log.us).max() <= 3.0
+    assert np.abs(log.us).max() == pytest.approx(3.0)
+
+
+@pytest.mark.parametrize("timing", [Timing(tick=TICK, period=p, lead=a) for p in (PERIOD, 9.0) for a in (0.0, 0.3)])
+@pytest.mark.parametrize("limits", [(1.0, 8.0), (10.0, 5.0)])
+def test_bounds_are_those_of_the_time_at_which_a_control_is_given(timing, limits):
+    """One until 0.5 s, another from then on, whatever problem is planned meanwhile; pushes ask for more of both."""
+    rows = np.repeat(limits, KNOTS // 2)[:, None]
+    ocp = replace(problem(), u_lower=-rows, u_upper=rows)
+    plant = WatchedPlant(pushes=[Push(0.3, 0.1, np.array([-60.0])), Push(0.7, 0.1, np.array([-60.0]))])
+    log = loop(Converging("slq"), plant, ocp=ocp, horizon=Shrinking(ocp), timing=timing).run(KNOTS * DT)
+    sizes = np.abs(log.us[:, 0])
+    assert (sizes[25:50].max(), sizes[50:].max()) == limits
+
+
+@pytest.mark.parametrize("factor", [np.nan, np.inf, -1e9])
+def test_a_plant_that_diverges_ends_the_run(factor):
+    class Broken(WatchedPlant):
+        def state(self):
+            return super().state() * (factor if len(self.given) > 5 else 1.0)
+
+    log = loop(plant=Broken()).run(1.0)
+    assert len(log.times) == 6
+    assert [event.kind for event in log.events] == [EventKind.PLANT_DIVERGED]
+
+
+def test_an_interrupt_keeps_what_there_is():
+    def stop(t):
+        if t > 0.3:
+            raise KeyboardInterrupt
+
+    log = loop(on_tick=stop).run(2.0)
+    assert len(log.times) == 32
+    assert [event.kind for event in log.events] == [EventKind.INTERRUPTED]
+
+
+def test_the_end_of_the_horizon_is_told_once():
+    ocp = problem()
+    log = loop(horizon=Shrinking(ocp)).run(2.0)
+    assert log.count(EventKind.HORIZON_ENDED) == 1
+    assert len(log.solves) == KNOTS - 1
+    assert np.isfinite(log.xs).all()
+
+
+# -- deadlines ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("charge", "deadline", "late"),
+    [(TICK, None, False), (3 * TICK, None, True), (TICK, 2 * TICK, False), (3 * TICK, 2 * TICK, True)],
+)
+def test_a_plan_is_late_where_it_misses_its_deadline(charge, deadline, late):
+    timing = Timing(tick=TICK, period=PERIOD, lead=2 * TICK, deadline=deadline)
+    log = loop(timing=timing, charge=charge).run(1.0)
+    assert bool(log.count(EventKind.LATE_PLAN)) is late
+    for solve in log.solves:
+        assert solve.known == pytest.approx(solve.start + charge)
+
+
+def test_late_plans_may_be_left_unused():
+    """Under a push, the first plan's feedback alone leads elsewhere than plans that are used."""
+    pushes = [Push(0.2, 0.3, np.array([3.0]))]
+    timing = Timing(tick=TICK, period=PERIOD, deadline=TICK)
+
+    def run(timing, **options):
+        return loop(plant=WatchedPlant(pushes=pushes), timing=timing, **options).run(1.5)
+
+    dropped = run(replace(timing, drop_late=True), charge=2 * TICK)
+    used = run(timing, charge=2 * TICK)
+    alone = run(replace(timing, period=100.0))
+    np.testing.assert_allclose(dropped.xs, alone.xs, atol=1e-12)
+    assert np.abs(used.xs - alone.xs).max() > 1e-3
+    assert dropped.count(EventKind.LATE_PLAN) == used.count(EventKind.LATE_PLAN) > 10
+
+
+def test_a_plan_known_early_waits_for_its_time():
+    timing = Timing(tick=TICK, period=100.0, lead=5 * TICK)
+    ocp = problem()
+    log = loop(timing=timing, charge=TICK, objects=[goal_object(lambda t: [-1.0])], ocp=ocp).run(0.2)
+    before = loop(timing=timing, charge=TICK, ocp=ocp).run(0.2)
+    same = (log.us == before.us).all(axis=1)
+    assert same[:5].all() and not same[5:].any()
+
+
+# -- mistakes -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"tick": 0.0}, "tick = 0.0; expected a positive number"),
+        ({"period": -1.0}, "period = -1.0; expected a positive number"),
+        ({"tick": 0.1, "period": 0.05}, "shorter than tick"),
+        ({"lead": -0.1}, "lead = -0.1"),
+        ({"deadline": 0.0}, "deadline = 0.0"),
+    ],
+)
+def test_bad_times_are_refused(values, said):
+    with pytest.raises(ValueError, match=said):
+        Timing(**values)
+
+
+@pytest.mark.parametrize(
+    ("solver", "options", "said"),
+    [
+        ("slqq", None, "no solver is named 'slqq'; did you mean 'slq'"),
+        ("slq", {"max_iteration": 3}, "max_iterations"),
+        ("gnms", {"shooting": "single"}, "requires shooting = 'all'"),
+        ("ddp", {"max_iterations": -1}, "max_iterations"),
+    ],
+)
+def test_an_unknown_solver_or_option_is_refused_before_the_run(solver, options, said):
+    with pytest.raises(ValueError, match=said):
+        Converging(solver, options)
+
+
+def test_a_solver_gets_its_options():
+    planner, ocp = Converging("slq", {"max_iterations": 1, "shooting": "single"}), problem()
+    planner.prepare(ocp, WarmStart(to.constant_guess(ocp)))
+    told = planner.respond(ocp.x0).meta["options"]
+    assert (told["max_iterations"], told["shooting"]) == (1, "single")
+
+
+def test_a_horizon_must_have_a_first_problem():
+    with pytest.raises(ValueError, match="no problem at the start"):
+        loop(horizon=lambda t: None)
+
+
+def test_a_run_of_no_ticks_is_refused():
+    with pytest.raises(ValueError, match="no ticks"):
+        loop().run(0.0)
+
+
+def test_a_plant_refuses_what_is_not_finite():
+    with pytest.raises(ValueError, match="not finite"):
+        WatchedPlant().step(np.array([np.nan]), TICK)
+
+
+def test_a_slowed_planner_takes_its_time(monkeypatch):
+    slept = []
+    seconds = iter([0.0, 0.25])
+    monkeypatch.setattr("trajopt.replanning.planners.converging.time.perf_counter", lambda: next(seconds))
+    monkeypatch.setattr("trajopt.replanning.planners.converging.time.sleep", slept.append)
+    planner = Slowed(Counting(type("Still", (), {"respond": lambda self, x0: "plan"})()), 10.0)
+    assert planner.respond(np.zeros(2)) == "plan" and slept == [2.25]

@@ -1,0 +1,35 @@
+"""The control of a plant by plans that are made in turn: what a replanning loop and :class:`~trajopt.replanning.mpc.MPC` share."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dynamics_backends.protocol import Array
+from trajopt.replanning.measurements import Observer
+from trajopt.replanning.planning import Planning
+from trajopt.replanning.run_log import Account, EventKind
+
+
+class Control:
+    """The controls of the plan in force, from the observed state; a control that is not finite is replaced by the last one.
+
+    x0: (nx,) the state at t = 0. account: where events are noted.
+    """
+
+    def __init__(self, planning: Planning, x0: Array, account: Account) -> None:
+        self.planning, self._account = planning, account
+        self.observer = Observer(x0, planning.model.step)
+        self._u = np.zeros(planning.model.problem.nu)
+
+    def at(self, k: int, t: float) -> tuple[Array, Array]:
+        """The observed state (nx,) and the control (nu,) at tick k, t [s], which is held from then on."""
+        x = self.observer.state(t, self.planning.reference(t))
+        self.planning.tick(k, t, x)
+        u = self.planning.control(t, x)
+        if np.isfinite(u).all():
+            self._u = u
+        else:
+            told = "a control of the plan is not finite; holding the last control"
+            self._account.event(t, EventKind.BAD_CONTROL, told)
+        self.observer.applied(t, self._u)
+        return x, self._u

@@ -1,0 +1,216 @@
+"""Model-predictive control in a loop of one's own: at each step a plan from the measured state, and its control.
+
+    mpc = to.MPC(ocp, period=0.01)
+    while running:
+        mpc.set("goal", where_the_goal_is)
+        u = mpc.step(x, t)
+
+Time, plant and measurements are the caller's; :class:`~trajopt.replanning.loop.ReplanningLoop` has them too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from dynamics_backends.protocol import Array
+from trajopt.problem.ocp import OCP
+from trajopt.problem.terms import Values
+from trajopt.replanning.control import Control
+from trajopt.replanning.measurements import Measurement
+from trajopt.replanning.plan import Horizon, Plan, Receding, fault_of, warm_start, with_values
+from trajopt.replanning.planners.converging import Converging
+from trajopt.replanning.planners.real_time_slq import RealTimeSLQ
+from trajopt.replanning.planners.real_time_sqp import RealTimeSQP
+from trajopt.replanning.planning import Planner, Planning
+from trajopt.replanning.run_log import Account, EventKind, statistics_of
+from trajopt.replanning.timing import SAME_TIME, Timing
+from trajopt.replanning.workers import ImmediateWorker, Worker
+from trajopt.results.solution import Solution
+from trajopt.solvers.registry import solve
+
+REAL_TIME = "real_time"
+"""One iteration a step."""
+RECENT = 100_000
+"""Steps that the statistics are of."""
+
+
+class MPC:
+    """Controls a plant by plans from its measured states.
+
+    ocp: the problem at each time, whose first knot is now; its x0 is where the first plan starts.
+    solver: "real_time", one iteration a step (:class:`RealTimeSLQ`; :class:`RealTimeSQP` for constraints other than bounds on
+    controls); the name of a solver, which goes as far as its options allow; or a :class:`~trajopt.Planner`. options: of the solver.
+    horizon: the problem at a time [s], in place of ``ocp`` at all times: :class:`~trajopt.Shrinking`, :class:`~trajopt.Receding`.
+    period [s]: between plans. tick [s]: between steps, default the period.
+    delay [s]: from a measurement until the control of that step acts; the state is predicted until then.
+    deadline [s]: a plan that takes longer is dropped, and the one before is followed with its feedback. Failed plans are, too.
+    worker: runs the planner, default in each step; a :class:`~trajopt.ThreadWorker` plans beside the steps, for one period later.
+    first: the plan to begin with, default the solution from x0.
+
+    The constructor solves once and compiles what is missing, so that steps do not. Raises ValueError where that solve finds no
+    plan, UnknownName for a solver or an option, and as :func:`trajopt.solve` for a problem that cannot be solved.
+
+    >>> import trajopt as to
+    >>> cart = to.FunctionMap(lambda x, u, t, p: [x[1], u[0]], 2, 1, second_order=True)
+    >>> dynamics = to.SampledSystem(to.make_backend(cart, "forward_ad"), "semi_implicit_euler")
+    >>> goal = to.state_cost(cart.manifold, [1.0, 0.0], 10.0, "goal")
+    >>> ocp = to.OCP.single_phase(dynamics, [0.0, 0.0], 20, 0.05, [to.control_cost(1, weight=0.01), goal], [goal])
+    >>> mpc, plant, x = to.MPC(ocp, period=0.05), to.Simulator(dynamics), ocp.x0
+    >>> for k in range(200):
+    ...     x = plant.advance(x, mpc.step(x, 0.05 * k)[None], 0.05)
+    >>> round(float(x[0]), 2), mpc.statistics()["failed"]
+    (1.0, 0)
+    """
+
+    def __init__(
+        self,
+        ocp: OCP,
+        solver: str | Planner = REAL_TIME,
+        *,
+        options: Any = None,
+        horizon: Horizon | None = None,
+        period: float = 0.01,
+        tick: float | None = None,
+        delay: float = 0.0,
+        deadline: float | None = None,
+        worker: Worker | None = None,
+        first: Plan | Solution | None = None,
+    ) -> None:
+        if not delay >= 0.0:
+            raise ValueError(f"delay = {delay}; expected a number of seconds of at least 0")
+        lead = 0.0 if worker is None else period
+        self._timing = Timing(
+            tick=tick or period, period=period, lead=lead, deadline=deadline, drop_late=deadline is not None
+        )
+        self._ocp, self._horizon, self._delay = ocp, horizon or Receding(ocp), delay
+        self._worker = ImmediateWorker(self._timing.tick, deadline, RECENT) if worker is None else worker
+        self._planner, self._account = planner_of(ocp, solver, options), Account(RECENT)
+        self._values: dict[str, dict[str, Array]] = {}
+        self._valued: tuple[OCP, OCP] | None = None
+        self._first = first if isinstance(first, Plan) else Plan.of(first or self._first_solution(solver, options), 0.0)
+        self._planner.prepare(ocp, warm_start(self._first, ocp, self._first.start))
+        self._planner.respond(ocp.x0)
+        self._origin: float | None = None  # the time of the first step
+        self._latest = -np.inf
+
+    def _first_solution(self, solver: str | Planner, options: Any) -> Solution:
+        named = isinstance(solver, str) and solver != REAL_TIME
+        found = solve(self._ocp, solver=solver, options=options) if named else solve(self._ocp)  # type: ignore[arg-type]
+        fault = fault_of(found)
+        if fault is not None:
+            raise ValueError(f"no first plan from x0: {fault}; give one as first, or change the problem")
+        return found
+
+    # -- steps --------------------------------------------------------------------------------------------------------
+    def step(self, x: Array | None, t: float | None = None) -> Array:
+        """The control (nu,) for the state x (nx,) measured at t [s], to be held until that of the next step.
+
+        x: None, or with NaN, where there is no measurement: the model predicts the state. t: default one tick after the last step.
+        Raises ValueError for a state of another shape, and for a time before that of the last step.
+        """
+        t = self._time(t)
+        if x is not None and np.shape(x) != (self._ocp.manifold.nx,):
+            raise ValueError(f"x has shape {np.shape(x)}; expected (nx = {self._ocp.manifold.nx},)")
+        now = t - self._started(x, t) + self._delay
+        if x is None:
+            self._account.event(now, EventKind.NO_MEASUREMENT, "no measured state; using the model prediction")
+        elif not np.isfinite(x).all():
+            told = "a measured state is not finite; using the model prediction"
+            self._account.event(now, EventKind.BAD_MEASUREMENT, told)
+        else:
+            self._control.observer.correct(Measurement(now - self._delay, np.asarray(x, dtype=float)))
+        return self._control.at(round(now / self._timing.tick), now)[1].copy()
+
+    def _time(self, t: float | None) -> float:
+        if t is None:
+            t = 0.0 if self._origin is None else self._latest + self._timing.tick
+        if not t >= self._latest - SAME_TIME:
+            raise ValueError(f"t = {t} s is before the last step, at {self._latest} s")
+        self._latest = float(t)
+        return self._latest
+
+    def _started(self, x: Array | None, t: float) -> float:
+        """The time of the first step, from which on times are counted."""
+        if self._origin is None:
+            self._origin = t
+            first = replace(self._first, start=self._delay)
+            given = (self._problem, self._planner, self._worker, self._timing, first, (), self._account)
+            start = self._ocp.x0 if x is None or not np.isfinite(x).all() else x
+            self._control = Control(Planning(*given), start, self._account)
+        return self._origin
+
+    # -- values -------------------------------------------------------------------------------------------------------
+    def set(self, name: str, values: Values | None = None, **changes: Values) -> None:
+        """Give the cost terms and constraints of a name other values, from the next step on.
+
+        values: of the only parameter that they have, such as a goal. changes: parameters by name, ``weight`` of a term, ``lower``
+        and ``upper`` of a constraint. Each is one row (n,), or rows (N, n) of the knots, or (N + 1, n) with that of the last knot.
+        Raises ValueError for a name, a parameter or a shape that the problem does not have.
+
+            mpc.set("goal", [0.4, 0.1, 0.5])
+            mpc.set("velocity", weight=0.2)
+        """
+        problem = self._horizon(0.0 if self._origin is None else self._latest + self._delay) or self._ocp
+        if values is not None:
+            changes = {_only_parameter(problem, name): values, **changes}
+        numbers = {key: np.asarray(value, dtype=float) for key, value in changes.items()}
+        for key, value in numbers.items():
+            if not (np.isfinite(value).all() or (key in ("lower", "upper") and not np.isnan(value).any())):
+                raise ValueError(f"{name!r}: {key} is not finite")
+        valued = with_values(self._with_values(problem), name, numbers)  # raises for what does not fit
+        self._values.setdefault(name, {}).update(numbers)
+        self._valued = problem, valued
+
+    def _problem(self, t: float) -> OCP | None:
+        """The problem at t [s] after the first step, with the values that were set."""
+        problem = self._horizon(t + (self._origin or 0.0))
+        return None if problem is None else self._with_values(problem)
+
+    def _with_values(self, problem: OCP) -> OCP:
+        """A problem with the values that were set; that of the last call again where it is the same."""
+        if self._valued is None or self._valued[0] is not problem:
+            valued = problem
+            for name, numbers in self._values.items():
+                valued = with_values(valued, name, numbers)
+            self._valued = problem, valued
+        return self._valued[1]
+
+    # -- results ------------------------------------------------------------------------------------------------------
+    @property
+    def plan(self) -> Plan:
+        """The plan in force; its start is in the caller's time."""
+        if self._origin is None:
+            return self._first
+        plan = self._control.planning.plan
+        return replace(plan, start=plan.start + self._origin)
+
+    def statistics(self) -> Mapping[str, Any]:
+        """Numbers about the latest RECENT steps: solves, those that failed or were late, milliseconds and iterations, events."""
+        account = self._account
+        return statistics_of(account.solves, self._worker.spells(), account.events)
+
+
+def planner_of(ocp: OCP, solver: str | Planner, options: Any = None) -> Planner:
+    """The planner of a name, see :class:`MPC`; one that is given as it is."""
+    if not isinstance(solver, str):
+        if not (hasattr(solver, "prepare") and hasattr(solver, "respond")):
+            raise TypeError(
+                f"solver is a {type(solver).__name__}; expected a name, or a planner with prepare and respond"
+            )
+        return solver
+    if solver != REAL_TIME:
+        return Converging(solver, options)
+    return RealTimeSQP(options) if ocp.constraints() else RealTimeSLQ(**(options or {}))
+
+
+def _only_parameter(ocp: OCP, name: str) -> str:
+    """The parameter of the terms and constraints of a name. Raises ValueError where they have several, or none."""
+    names = {key for part in ocp.parts_named(name) for key in part.parameters}
+    if len(names) != 1:
+        known = f"has the parameters {', '.join(sorted(names))}: give them by name" if names else "has no parameter"
+        raise ValueError(f"{name!r} {known}")
+    return names.pop()

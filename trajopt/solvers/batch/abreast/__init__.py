@@ -1,1 +1,0 @@
-"""One problem in each lane: seats that take turns, and what the solvers that sit there ask for."""

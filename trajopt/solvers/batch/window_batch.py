@@ -1,0 +1,215 @@
+"""A batch whose problems run through the slots of threads: windows of problems, or one problem after the other on each thread."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, ClassVar
+
+import numpy as np
+
+from dynamics_backends.compiled.interface.libraries import address, default_threads
+from dynamics_backends.protocol import Array
+from trajopt.results.status import Status
+from trajopt.solvers import termination
+from trajopt.solvers.batch.problems.batch import Batch
+from trajopt.solvers.batch.problems.values import Rows
+from trajopt.solvers.batch.solution import BatchSolution
+from trajopt.solvers.batch.threads import ENDED, STOP, Ran, run_workers
+from trajopt.solvers.methods.method import End, Ended, Solve
+from trajopt.solvers.window.driver import run_alone, run_window
+from trajopt.solvers.window.status import Blamed, status_of
+
+MEMORY = 1 << 30
+"""Bytes that the slots of all windows may take; large problems on many processors get fewer slots."""
+Told = Callable[[int], None] | None
+
+
+class WindowBatch(Rows, ABC):
+    """The problems of a batch, and where their solutions go. ``rows``: by problem, what slots read of it (:meth:`Rows.table`).
+
+    guess: xs (n or 1, N + 1, nx), us (n or 1, N, nu). max_iterations (n,): of each problem, where they differ. order: the problems
+    that are solved. ended: by number, how a method has ended, None where it has not begun. errors: by number, those of methods.
+    """
+
+    rows: Array
+    measures: ClassVar[Mapping[str, str]] = {
+        "gradient": "gradient",
+        "defect": "defect",
+        "kkt": "kkt",
+        "violation": "defect",
+    }
+    """By the name of a measure in a solution, that of an end; without constraints, gaps are all that can be violated."""
+
+    def __init__(
+        self,
+        batch: Batch,
+        guess: tuple[Array, Array],
+        options: Any,
+        *,
+        gains: bool,
+        threads: int | None,
+        max_iterations: Array | None = None,
+    ) -> None:
+        super().__init__(len(batch))
+        n, ocp = self.count, batch[0]  # which has the bounds that only members have
+        N, nx, nu, ndx = ocp.horizon, ocp.manifold.nx, ocp.nu, ocp.manifold.ndx
+        self.batch, self.guess, self.options, self.ocp = batch, guess, options, ocp
+        self.limits = np.full(n, options.max_iterations) if max_iterations is None else max_iterations
+        self.xs, self.us = np.full((n, N + 1, nx), np.nan), np.full((n, N, nu), np.nan)
+        self.K = np.zeros((n, N, nu, ndx)) if gains else None
+        self.k = np.zeros((n, N, nu)) if gains else None
+        self.cost, self.seconds = np.full(n, np.nan), np.zeros(n)
+        self.ended: list[Any] = [None] * n
+        self.errors: dict[int, Exception] = {}
+        self.order: Sequence[int] = range(n)
+        self.threads = min(threads or default_threads(), n)
+
+    @abstractmethod
+    def _method(self, number: int, slot: Any) -> Any:
+        """The method of a problem in a slot."""
+
+    @abstractmethod
+    def status(self, i: int) -> Status:
+        """The status of problem i: that of a single solve."""
+
+    # -- solves -----------------------------------------------------------------------------------------------------------
+    def solve_in_windows(self, make: Callable[[], Any], told: Told) -> tuple[Ran, list[Any]]:
+        """Solve all in windows, one on each thread; these are closed."""
+        windows: list[Any] = []
+
+        def work(stop: Array) -> None:
+            windows.append(make())
+            self._run_window(windows[-1], stop)
+
+        return self._run(work, told, windows), windows
+
+    def solve_one_by_one(self, make: Callable[[], Any], told: Told) -> Ran:
+        """Solve all, one after the other in the slot of each thread."""
+        slots: list[Any] = []
+
+        def work(stop: Array) -> None:
+            slots.append(make())
+            self._run_each(slots[-1], stop)
+
+        return self._run(work, told, slots)
+
+    def _run(self, work: Callable[[Array], None], told: Told, made: list[Any]) -> Ran:
+        self._turns = itertools.count()
+        try:
+            return run_workers(work, self.threads, told)
+        finally:
+            for own in made:
+                own.close()
+
+    def slots_of_a_thread(self, most: int, each: int, shared: int) -> int:
+        """At most ``most``, and as many as there are problems for, and memory. each, shared: bytes of a slot, and of a window."""
+        memory = (MEMORY // self.threads - shared) // each
+        return max(1, min(most, -(-len(self.order) // self.threads), memory))
+
+    def _take(self, slot: Any, stop: Array) -> tuple[int, Any] | None:
+        """Give a slot the next problem: its number and its method; None where there is none, or the batch is stopped."""
+        place = next(self._turns)
+        if stop[STOP] or place >= len(self.order):
+            return None
+        number = int(self.order[place])
+        slot.problem = address(self.rows) + number * self.rows.strides[0]
+        return number, self._method(number, slot)
+
+    def _solve(self, method: Any) -> Solve:
+        solve: Solve = method.solve(gains=self.K is not None)
+        return solve
+
+    def _run_window(self, window: Any, stop: Array) -> None:
+        running: dict[Any, tuple[int, Any]] = {}
+
+        def start(slot: Any) -> Solve | None:
+            own = self._take(slot, stop)
+            if own is None:
+                return None
+            running[slot] = own
+            window.active = len(running)
+            return self._solve(own[1])
+
+        def end(slot: Any, ended: Any) -> None:
+            self._note(*running.pop(slot), slot, ended, stop)
+            window.active = len(running)
+
+        run_window(window, window.slots, start, end, lambda: bool(stop[STOP]))
+        for slot, (number, method) in running.items():  # where it was stopped
+            self._note_stopped(number, method, slot, window.alone_at(slot).answer)
+
+    def _run_each(self, slot: Any, stop: Array) -> None:
+        while (own := self._take(slot, stop)) is not None:
+            number, method = own
+            ended: Any
+            try:
+                ended = run_alone(self._solve(method), slot.answer, lambda: bool(stop[STOP]))
+            except Exception as error:  # of a user's method
+                ended = error
+            if ended is None:
+                self._note_stopped(number, method, slot, slot.answer)
+                return
+            self._note(number, method, slot, ended, stop)
+
+    def _note_stopped(self, number: int, method: Any, slot: Any, answer: Callable[[Any], Any]) -> None:
+        if method.begun:
+            ended = run_alone(method.stopped(gains=self.K is not None), answer)
+            self._note(number, method, slot, ended, np.zeros(3, np.int64))
+
+    def _note(self, number: int, method: Any, slot: Any, ended: Any, stop: Array) -> None:
+        """Take what a solve has come to: where it is, also where its method has raised an error."""
+        slot.put()
+        if isinstance(ended, Exception):
+            self.errors[number], ended = ended, method.ended(End.NO_STEP)
+        self.ended[number], self.cost[number] = ended, self._cost(slot, ended)
+        self.seconds[number] = time.perf_counter() - method.began
+        stop[ENDED] += 1
+
+    def _cost(self, slot: Any, ended: Any) -> float:
+        """The cost where a solve has ended."""
+        return float(slot.cost)
+
+    # -- what came of it --------------------------------------------------------------------------------------------------
+    def solution(self, seconds: float, meta: dict[str, Any]) -> BatchSolution:
+        """The solutions of a batch that took some seconds. Raises an error that the methods of all problems have raised."""
+        if len(self.errors) == self.count:
+            raise next(iter(self.errors.values()))
+        status = tuple(self.status(i) for i in range(self.count))
+        measures = {f"{name}s": [getattr(e, of, np.nan) for e in self.ended] for name, of in self.measures.items()}
+        iterations = np.array([0 if e is None else e.iterations for e in self.ended])
+        meta = {**meta, "solve_times": self.seconds.tolist(), "seconds": seconds, **measures}
+        arrays = self.xs, self.us, self.cost, iterations
+        return BatchSolution(*arrays, status, self.batch.times(), self.K, self.k, meta)
+
+    def _status(self, i: int, blamed: Callable[[Array, Array], Blamed]) -> Status:
+        """The status of problem i without constraints. A guess that is not finite is left as the trajectory.
+
+        blamed: the expansion about a trajectory that is to blame for a failure.
+        """
+        ended: Ended | None = self.ended[i]
+        if ended is None:
+            return termination.not_started()
+        if i in self.errors:
+            return termination.error(self.errors[i])
+        xs, us = self.xs[i].copy(), self.us[i].copy()
+        if ended.end is End.NOT_FINITE:
+            self.xs[i], self.us[i] = (rows[i if len(rows) == self.count else 0] for rows in self.guess)
+            self.cost[i] = np.nan
+
+        def refused() -> Blamed:
+            with np.errstate(all="ignore"):
+                return blamed(xs, us)
+
+        limit = int(self.limits[i])
+        same = limit == self.options.max_iterations
+        return status_of(ended, self.options if same else replace(self.options, max_iterations=limit), refused)
+
+
+def shares_of(windows: Sequence[Any], forward: str = "rollouts") -> dict[str, float]:
+    """The shares of lanes at work in sweeps and in what goes forward over the knots, of windows of some threads."""
+    of = {"sweeps": 0, forward: 1}
+    return {name: sum(w.busy[i] for w in windows) / max(1, sum(w.all[i] for w in windows)) for name, i in of.items()}

@@ -1,0 +1,65 @@
+"""One solve of a problem whose slot answers the requests of a method."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from trajopt.guesses.guesses import Guess
+from trajopt.problem.ocp import OCP
+from trajopt.results.records import Journal
+from trajopt.results.solution import Solution
+from trajopt.solvers import termination
+from trajopt.solvers.methods.method import End, Method
+from trajopt.solvers.methods.requests import Solved
+from trajopt.solvers.options import MethodOptions, SLQOptions
+from trajopt.solvers.window.driver import run_alone
+from trajopt.solvers.window.status import Blamed, status_of
+
+
+def solve_alone(
+    ocp: OCP,
+    guess: Guess,
+    method: Method,
+    slot: Any,
+    options: SLQOptions | MethodOptions,
+    journal: Journal,
+    refused: Callable[[], Blamed],
+) -> Solution:
+    """Run a method on the problem that a slot has taken, and close the slot; there is a solution after Ctrl-C too.
+
+    refused: finds what is to blame where numbers are not finite or no step length was accepted.
+    """
+
+    def report(**numbers: Any) -> None:
+        slot.note_times(journal)
+        journal.add(lambda: slot.trajectory, **numbers)
+
+    method.report = report
+    try:
+        with np.errstate(all="ignore"):  # non-finite numbers are found and reported, not warned about
+            try:
+                ended = run_alone(method.solve(), slot.answer)
+                status = status_of(ended, options, refused)
+                if ended.end is End.NOT_FINITE:
+                    journal.refused()
+                else:
+                    method.report_end()
+            except KeyboardInterrupt:
+                status = termination.interrupted(method.iteration)
+                if method.begun:
+                    run_alone(method.stopped(), slot.answer)
+            found, cost = (slot.solution(), slot.cost) if method.begun else (_unsolved(ocp, guess), float("nan"))
+            slot.note_times(journal)
+    finally:
+        slot.close()
+    return Solution(found.xs, found.us, found.K, found.k, status, cost, method.iteration, journal.history(), ocp.times)
+
+
+def _unsolved(ocp: OCP, guess: Guess) -> Solved:
+    """A guess without gains."""
+    N, m, n = ocp.horizon, ocp.nu, ocp.manifold.ndx
+    xs, us = map(np.array, guess)
+    return Solved(xs, us, np.zeros((N, m, n)), np.zeros((N, m)))

@@ -1,0 +1,273 @@
+/* A window of problems in the line search of shooting methods: expansions with their directions, sweeps, and rollouts of up to LANES problems, with one
+   in each lane.  Before this text stands shooting_slot.h.
+
+   A request either is answered at once, or waits (`waits`) for one of these kernels; the driver chooses which problems go together.  Work whose lanes the
+   knots of one problem fill (an expansion alone, rollouts between many nodes) is done at once; so is what few problems ask for. */
+
+enum { DONE, LOOKS, SWEEPS, OPEN_SWEEPS, ROLLS }; /* OPEN_SWEEPS: without bounds; ROLLS + 2 i: rollouts of phase i, one more with nonlinear gaps */
+enum { START_ASKED, DIRECTION_ASKED, TRIALS_ASKED, POINT_ASKED, GAINS_ASKED };
+
+/* A phase: its expansion and its rollout for several problems. */
+typedef struct {
+    void (*first)(const seen_t *of, long origin, long knot, long read, const first_t *out, void *room);
+    void (*rolled)(const rolled_t *of, long count, void *room);
+} window_phase_t;
+
+/* active: problems at work; where they leave lanes empty, at the end of a batch, the knots of one problem fill them better. */
+typedef struct {
+    const window_phase_t *phases;
+    void (*end_first)(const seen_t *of, long knot, const end_first_t *out, void *room);
+    void (*riccati)(lq_lane *lanes, void *room);
+    void (*directions)(lq_direction *lanes, long N, void (*expand)(void *of, long i, const lq_vectors *to), void *of, void *room);
+    void *room, *sweep_room, *directions_room;
+    long active;
+} shooting_window_t;
+
+/* -- requests: each function returns what the slot waits for now --------------------------------------------------------------- */
+
+/* Wait for the expansion of an iterate, whose trajectory leaves the gaps `gaps`, with its direction for the damping mu. */
+static long wait_for_look(shooting_t *s, iterate_t *e, const double *gaps, double mu)
+{
+    ahead_t *a = &s->ahead;
+    lq_direction *to = &a->to;
+    a->of = e, a->mu = mu;
+    to->on_state = s->on_state ? mu : 0.0, to->on_control = mu - to->on_state;
+    to->d = e->d, to->lambda = e->lambda, to->g = e->g, to->costs = e->costs, to->K = s->spare_K, to->k = s->spare_k;
+    to->under = s->kkt <= a->nearly ? s->policy.K : NULL, to->held_lambda = s->bounded.lambda, to->held_g = s->bounded.g;
+    to->closed = largest(gaps, s->N * s->sweeps.n) <= GAP_ROUNDING * (1.0 + largest(e->xs, (s->N + 1) * s->nx));
+    return s->waits = LOOKS;
+}
+
+/* The expansion of an iterate and its residuals, with the direction where lanes hold problems. */
+static long look(const shooting_window_t *w, shooting_t *s, iterate_t *e, const double *gaps)
+{
+    if (!s->lower && w->active > LANES / 2) return wait_for_look(s, e, gaps, s->mu);
+    answer_point(s, e, measure(s, e));
+    return s->waits = DONE;
+}
+
+static long wait_for_sweep(shooting_t *s) { return s->waits = s->bounded.sweep.bounds ? SWEEPS : OPEN_SWEEPS; }
+
+static long rolled_out(const shooting_window_t *w, shooting_t *s)
+{
+    if (s->request == START_ASKED) {
+        start_from(s);
+        return look(w, s, here(s), s->D);
+    }
+    answer_trials(s, s->request == DIRECTION_ASKED ? s->answer + 5 : s->answer);
+    return s->waits = DONE;
+}
+
+/* Roll out the phases that are left, at once where the parts of one fill the lanes. */
+static long roll_phases(const shooting_window_t *w, shooting_t *s)
+{
+    const rolling_t *r = &s->rolling;
+    do {
+        if (r->tasks < LANES) return s->waits = ROLLS + 2 * r->phase + (r->trials.nonlinear != 0);
+        roll_here(s);
+    } while (roll_on(s));
+    return rolled_out(w, s);
+}
+
+/* Behind a direction: its full step, if it is asked for. */
+static long directed(const shooting_window_t *w, shooting_t *s)
+{
+    if (s->answer[0] >= 0.0 || !s->rolled) return s->waits = DONE;
+    roll_begin(s, s->policy.K, s->step, s->nonlinear, 0, 1);
+    return roll_phases(w, s);
+}
+
+/* The direction that was found with the expansion becomes the last one. */
+static void take_look(shooting_t *s)
+{
+    const long N = s->N, n = s->sweeps.n, m = s->sweeps.m;
+    ahead_t *a = &s->ahead;
+    const lq_step left = s->step;
+    take_policy(s);
+    if (a->to.dx) {
+        s->step = (lq_step){a->to.dx, a->to.du};
+        a->to.dx = left.dx, a->to.du = left.du;
+    } else memset(left.dx, 0, sizeof(double) * (N + 1) * n), copy(left.du, s->policy.k, N * m);
+    a->of = NULL;
+    s->kkt = fmax(largest(here(s)->d, N * n), a->to.kkt);
+    const double length = fmax(largest(s->step.dx, (N + 1) * n), largest(s->step.du, N * m));
+    const double answer[] = {NONE, a->to.slope, 2.0 * (a->to.change - a->to.slope), length, s->kkt};
+    copy(s->answer, answer, 5);
+}
+
+static long direct(const shooting_window_t *w, shooting_t *s)
+{
+    const ahead_t *a = &s->ahead;
+    if (a->of == here(s) && a->to.found && a->mu == s->mu) {
+        take_look(s);
+        return directed(w, s);
+    }
+    direction_begin(s, s->mu);
+    return wait_for_sweep(s);
+}
+
+EXPORT long window_start(const shooting_window_t *w, shooting_t *s, const shooting_problem_t *p, double mu)
+{
+    take(s, p);
+    s->request = START_ASKED, s->mu = mu;
+    roll_begin(s, s->spare_K, s->step, 0, 0, 1);
+    return roll_phases(w, s);
+}
+
+EXPORT long window_direction(const shooting_window_t *w, shooting_t *s, double mu, long going, long rolled)
+{
+    go(s, going);
+    s->request = DIRECTION_ASKED, s->mu = mu, s->rolled = rolled;
+    const int known = s->holder == s->at || (s->ahead.of == here(s) && s->ahead.mu == mu);
+    if (!s->lower && !known && w->active > LANES / 2) return wait_for_look(s, here(s), here(s)->d, mu);
+    return direct(w, s);
+}
+
+EXPORT long window_roll(const shooting_window_t *w, shooting_t *s, long first, long count)
+{
+    s->request = TRIALS_ASKED;
+    roll_begin(s, s->policy.K, s->step, s->nonlinear, first, count < s->abreast ? count : s->abreast);
+    return roll_phases(w, s);
+}
+
+EXPORT long window_correct(const shooting_window_t *w, shooting_t *s, long again)
+{
+    s->request = TRIALS_ASKED;
+    correct(s, again);
+    roll_begin(s, s->policy.K, s->current, s->nonlinear, 0, 1);
+    return roll_phases(w, s);
+}
+
+EXPORT long window_expand(const shooting_window_t *w, shooting_t *s, long row, double mu)
+{
+    s->request = POINT_ASKED, s->mu = mu;
+    take_row(s, row);
+    return look(w, s, next_of(s), s->D + row * s->N * s->sweeps.n);
+}
+
+EXPORT long window_gains(shooting_t *s, double mu)
+{
+    if (!s->problem->to_K) return s->waits = DONE;
+    s->request = GAINS_ASKED;
+    gains_begin(s, mu);
+    return wait_for_sweep(s);
+}
+
+/* -- kernels ------------------------------------------------------------------------------------------------------------------- */
+
+/* Lanes that are left over repeat the last problem. */
+#define SLOT_OF(l, slots, count) (slots)[(l) < (count) ? (l) : (count) - 1]
+
+/* The problems that are expanded: what is read of them, and the number of the phase that is next. */
+typedef struct {
+    const shooting_window_t *w;
+    long phase;
+    shooting_t *const *slots;
+    long count;
+    seen_t lanes[LANES];
+} looking_t;
+
+static void expand_lanes(void *of, long i, const lq_vectors *to)
+{
+    looking_t *at = of;
+    const shooting_window_t *w = at->w;
+    const phase_t *phases = at->slots[0]->phases;
+    if (i == at->slots[0]->N) {
+        const end_first_t out = {to->cost, NULL, to->q, NULL, to->Q};
+        w->end_first(at->lanes, i, &out, w->room);
+        return;
+    }
+    if (at->phase == NONE || i < phases[at->phase].first || i >= phases[at->phase].last) {
+        for (at->phase = 0; i >= phases[at->phase].last; at->phase++) {}
+        for (int l = 0; l < LANES; l++) at->lanes[l].stages = SLOT_OF(l, at->slots, at->count)->phases[at->phase].stages;
+    }
+    const phase_t *own = phases + at->phase;
+    const first_t out = {{NULL, to->d, to->cost, NULL}, to->A, to->B, to->q, to->r, NULL, NULL, to->Q, to->S, to->R, NULL};
+    w->phases[at->phase].first(at->lanes, own->first, i, own->read, &out, w->room);
+}
+
+/* What an expansion with its direction has found becomes part of its iterate; 0 where numbers are not finite or Quu is not positive definite. */
+static int note_look(shooting_t *s, iterate_t *e)
+{
+    lq_direction *to = &s->ahead.to;
+    if (!to->found) return 0;
+    e->cost = 0.0;
+    for (long i = 0; i <= s->N; i++) e->cost += e->costs[i];
+    if (!(to->found = fabs(e->cost) < HUGE_VAL)) return 0;
+    if (to->closed) memset(e->d, 0, sizeof(double) * s->N * s->sweeps.n);
+    e->defect = to->defect;
+    note_residuals(s, e);
+    return 1;
+}
+
+static void looked(const shooting_window_t *w, shooting_t *s)
+{
+    iterate_t *e = s->request == POINT_ASKED ? next_of(s) : here(s);
+    const int found = note_look(s, e);
+    if (s->request == DIRECTION_ASKED) {
+        direct(w, s);
+        return;
+    }
+    answer_point(s, e, found || measure(s, e));
+    s->waits = DONE;
+}
+
+static void serve_looks(const shooting_window_t *w, shooting_t *const *slots, long count)
+{
+    looking_t at = {w, NONE, slots, count};
+    lq_direction lanes[LANES];
+    for (int l = 0; l < LANES; l++) {
+        const shooting_t *s = SLOT_OF(l, slots, count);
+        at.lanes[l] = (seen_t){NULL, s->end.end, s->ahead.of->xs, s->ahead.of->us};
+        lanes[l] = s->ahead.to;
+    }
+    w->directions(lanes, slots[0]->N, expand_lanes, &at, w->directions_room);
+    for (int l = 0; l < count; l++) {
+        slots[l]->ahead.to = lanes[l];
+        looked(w, slots[l]);
+    }
+}
+
+static void serve_sweeps(const shooting_window_t *w, shooting_t *const *slots, long count)
+{
+    lq_lane lanes[LANES];
+    if (count == 1) sweep_alone(slots[0], &slots[0]->bounded.sweep);
+    else {
+        for (int l = 0; l < LANES; l++) lanes[l] = SLOT_OF(l, slots, count)->bounded.sweep;
+        w->riccati(lanes, w->sweep_room);
+        for (int l = 0; l < count; l++) slots[l]->bounded.sweep.failed = lanes[l].failed;
+    }
+    for (int l = 0; l < count; l++) {
+        shooting_t *s = slots[l];
+        if (s->request == GAINS_ASKED) gains_end(s), s->waits = DONE;
+        else if (direction_next(s)) wait_for_sweep(s);
+        else directed(w, s);
+    }
+}
+
+/* Rollouts of a phase; the parts of one problem are side by side. */
+static void serve_rolls(const shooting_window_t *w, shooting_t *const *slots, long count)
+{
+    rolled_t of[LANES * LANES];
+    const long phase = slots[0]->rolling.phase;
+    long parts = 0;
+    for (int l = 0; l < count; l++) {
+        const rolling_t *r = &slots[l]->rolling;
+        for (long part = 0; part < r->tasks; part++) of[parts++] = (rolled_t){slots[l]->phases[phase].stages, &r->trials, &r->parts, part};
+    }
+    w->phases[phase].rolled(of, parts, w->room);
+    for (int l = 0; l < count; l++)
+        if (roll_on(slots[l])) roll_phases(w, slots[l]);
+        else rolled_out(w, slots[l]);
+}
+
+/* Do the work of a kind for `count` slots, at most LANES, that wait for it. */
+EXPORT void window_serve(const shooting_window_t *w, shooting_t *const *slots, long count, long kind)
+{
+    if (kind == LOOKS) serve_looks(w, slots, count);
+    else if (kind < ROLLS) serve_sweeps(w, slots, count);
+    else serve_rolls(w, slots, count);
+}
+
+/* The sizes of shooting_window_t and window_phase_t. */
+EXPORT long window_size(int of) { return of == 0 ? sizeof(shooting_window_t) : sizeof(window_phase_t); }

@@ -1,0 +1,114 @@
+"""A window of problems in the line search of shooting methods: kernels/shooting_window.h, with a problem in each lane."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from functools import lru_cache
+from importlib.resources import files
+from typing import Any, cast
+
+from dynamics_backends.compiled.interface.libraries import (
+    address,
+    aligned,
+    bound,
+    code_of,
+    find_toolchain,
+    load,
+    struct_of,
+)
+from trajopt.lq.compiled_lq import CompiledLQ, abreast
+from trajopt.problem.ocp import OCP
+from trajopt.solvers.methods.shooting_requests import Correct, Direction, Expand, Gains, Roll, Start
+from trajopt.solvers.options import SLQOptions
+from trajopt.solvers.window import shooting_slot
+from trajopt.solvers.window.groups import GroupedWindow
+from trajopt.solvers.window.shooting_slot import ShootingSlot, reads_linear_steps
+from trajopt.stage.evaluation import StageEvaluator
+
+ROLLS = 4
+"""The first of the kinds of work that are rollouts, two for each phase."""
+
+_Window = struct_of("shooting_window_t", "phases end_first riccati directions room sweep_room directions_room active:l")
+_Phase = struct_of("window_phase_t", "first rolled")
+
+
+@lru_cache(maxsize=1)
+def library() -> ctypes.CDLL:
+    """The functions of a window, compiled or from the cache."""
+    lanes = f"#ifndef LANES\n#define LANES {find_toolchain().lanes}\n#endif"
+    text = (files("trajopt.solvers.window") / "kernels" / "shooting_window.h").read_text()
+    found = load("\n".join([shooting_slot.source(), lanes, text]))
+    size = bound(found, "window_size", "i", ctypes.c_long)
+    if [ctypes.sizeof(_Window), ctypes.sizeof(_Phase)] != [size(i) for i in range(2)]:
+        raise RuntimeError("shooting_window.h and shooting_window.py disagree about their structs")
+    return found
+
+
+class ShootingWindow(GroupedWindow):
+    """Slots for problems of one structure. count: slots."""
+
+    def __init__(self, ocp: OCP, evaluator: StageEvaluator, lq: CompiledLQ, options: SLQOptions, count: int) -> None:
+        *stages, end = cast(Any, evaluator.stages)
+        sweep = abreast(ocp.manifold.ndx, ocp.nu)
+        room = aligned(max(s.library.rooms.doubles for s in (*stages, end)))
+        sweep_room = aligned(bound(sweep, "lq_abreast_room", "", ctypes.c_long)())
+        directions_room = aligned(directions_doubles(ocp, options))
+        self.slots = [ShootingSlot(ocp, evaluator, lq, options, room=room) for _ in range(count)]
+        phases = (_Phase * len(stages))()
+        for i, s in enumerate(stages):
+            phases[i] = _Phase(code_of(s.library.first_abreast), code_of(s.library.rollout_abreast))
+        functions = end.library.end_first_abreast, sweep.lq_riccati_abreast, sweep.lq_directions
+        rooms = room, sweep_room, directions_room
+        self._data = _Window(ctypes.addressof(phases), *map(code_of, functions), *map(address, rooms))
+        self._memory = phases, rooms
+        super().__init__(ROLLS + 2 * len(stages), find_toolchain().lanes, _ANSWERS)
+        self._bind()
+
+    def _bind(self) -> None:
+        own, at = library(), ctypes.addressof(self._data)
+
+        def function(name: str, arguments: str, returns: type | None = ctypes.c_long) -> Callable[..., Any]:
+            return bound(own, f"window_{name}", arguments, returns)
+
+        start, direction, gains = function("start", "pppd"), function("direction", "ppdll"), function("gains", "pd")
+        roll, correct, expand = function("roll", "ppll"), function("correct", "ppl"), function("expand", "ppld")
+        serve = function("serve", "ppll", None)
+        self._asks = {
+            Start: lambda s, r: start(at, s.address, s.problem, r.mu),
+            Direction: lambda s, r: direction(at, s.address, r.mu, r.going, r.rolled),
+            Roll: lambda s, r: roll(at, s.address, r.first, r[2]),
+            Correct: lambda s, r: correct(at, s.address, r.again),
+            Expand: lambda s, r: expand(at, s.address, r.row, r.mu),
+            Gains: lambda s, r: gains(s.address, r.mu),
+        }
+        self._serve = lambda kind, count: serve(at, self._group_address, count, kind)
+
+    @property
+    def active(self) -> int:
+        """Problems at work: where they leave lanes empty, the knots of one problem fill them."""
+        return int(self._data.active)
+
+    @active.setter
+    def active(self, count: int) -> None:
+        self._data.active = count
+
+    def _work(self, kind: int, count: int) -> int | None:
+        self._serve(kind, count)
+        return int(kind >= ROLLS)
+
+
+_ANSWERS: dict[type, Callable[[ShootingSlot], Any]] = {
+    **dict.fromkeys((Start, Expand), ShootingSlot.point),
+    Direction: ShootingSlot.step,
+    Roll: lambda slot: slot.trials(1),
+    Correct: lambda slot: slot.trials(1)[0],
+    Gains: lambda _: None,
+}
+
+
+def directions_doubles(ocp: OCP, options: SLQOptions) -> int:
+    """Doubles that directions of several problems take on their way."""
+    sweep = abreast(ocp.manifold.ndx, ocp.nu)
+    knots = ocp.horizon if reads_linear_steps(ocp, options) else 1
+    return int(bound(sweep, "lq_directions_room", "l", ctypes.c_long)(knots))
