@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
+from shooting_cases import PROBLEMS
 
 import trajopt as to
 from dynamics_backends.registry import METHODS
@@ -134,10 +135,22 @@ def test_bounds_constraints_and_other_schemes():
             assert own.status.acceptable and own.cost == pytest.approx(expected.cost, rel=1e-6)
 
 
-def test_a_batch_is_solved():
+@pytest.mark.parametrize("solver", FIRST_ORDER)
+def test_states_with_quaternions(solver):
+    """A body turns about a large angle; derivatives are those in the tangent space."""
+    to.register_backend("reference", Reference)
+    ocp, options = PROBLEMS["attitude"](), {"hessian": "gauss_newton"}
+    own = to.solve(ocp, solver=solver, options=options, backend="reference")
+    expected = to.solve(ocp, solver=solver, options=options, backend={"name": "forward_ad", "engine": "numpy"})
+    assert own.status.success and own.iterations == expected.iterations
+    assert np.abs(own.xs - expected.xs).max() < 1e-9
+
+
+@pytest.mark.parametrize("solver", ["slq", "ipm"])
+def test_a_batch_is_solved(solver):
     starts = np.array([[0.0, 0.0], [0.3, 0.0], [-0.2, 0.1]])
-    own, expected = (to.solve_batch(swing(b), {"x0": starts}, solver="slq") for b in (Pendulum(), built_in()))
-    assert own.success.all() and own.cost == pytest.approx(expected.cost, rel=1e-9)
+    own, expected = (to.solve_batch(swing(b), {"x0": starts}, solver=solver) for b in (Pendulum(), built_in()))
+    assert own.success.all() and own.cost == pytest.approx(expected.cost, rel=1e-8)
 
 
 def test_a_solution_is_replayed_on_finer_dynamics():
@@ -300,6 +313,12 @@ def test_the_derivatives_of_a_registered_backend_are_checked():
         assert [line.block for line in lines] == ["fx", "fu"] and lines[0].passed == passed and lines[1].passed
     alone = to.Task(swing(Pendulum()), to.constant_guess(swing(Pendulum())))
     assert "known to their backend Pendulum alone" in next(check_task(alone, "Pendulum")).entry
+
+
+def test_mpc_steps():
+    mpc, x = to.MPC(swing(Pendulum()), solver="slq"), np.zeros(2)
+    expected = to.solve(swing(Pendulum()), solver="slq").us[0]
+    assert mpc.step(x, 0.0) == pytest.approx(expected, rel=1e-2) and np.isfinite(mpc.step(x, 0.1)).all()
 
 
 def test_a_replanning_loop_follows_a_plan():

@@ -97,9 +97,9 @@ def test_curvature_of_a_step_in_a_vector_space_is_that_of_its_source(scheme):
 
 
 def test_a_backend_without_second_derivatives_says_so():
-    sampled = SampledSystem(make_backend(textbook.pendulum(), "complex_step"), "rk4")
+    sampled = SampledSystem(make_backend(textbook.pendulum(), "forward_difference"), "rk4")
     assert sampled.contract is None
-    with pytest.raises(TypeError, match="complex_step has no second derivatives .* choose backend = 'analytic'"):
+    with pytest.raises(TypeError, match="forward_difference has no second derivatives; choose backend = 'forward_ad'"):
         contraction_of(sampled)
 
 
