@@ -1,139 +1,84 @@
-"""A node of ROS 2 that streams a plan to a robot's controller.
+"""A node of ROS 2 that controls a robot by MPC.
 
-    python3 ros2_node.py out/trot/solution.npz --rate 500
+    python3 ros2_node.py ur5_moving_goal --rate 100
 
-It needs rclpy and the messages named below, and trajopt; the toolkit itself needs no ROS. At each tick of its timer it publishes
+It needs rclpy and the messages named below, and trajopt; the toolkit itself needs no ROS. The node
 
-    ~/joint_commands    sensor_msgs/JointState          positions [rad, m], velocities, torques [N m, N] of the driven joints
-    ~/base              nav_msgs/Odometry               pose in the world and velocity in the base's axes, of a floating base
-    ~/gains             std_msgs/Float64MultiArray      K, a row a driven joint: u = effort + K (measured (-) planned)
-    ~/contacts/NAME     geometry_msgs/WrenchStamped     what the ground exerts on a contact, in world axes
-    ~/feet/NAME         geometry_msgs/PointStamped      where a foot is to be
+    subscribes to   joint_states                 sensor_msgs/JointState        of a robot with a fixed base, joints in any order
+                    goal                         geometry_msgs/PointStamped    in the world, for problems with a term "goal"
+    publishes to    effort_controller/commands   std_msgs/Float64MultiArray    controls [N m, N] in the order of the problem
 
-and stops at the end of the plan, where the last setpoint is held by whoever listens. In a replanning loop publish
-`publish(loop.setpoint(t, feet))` from its `on_tick` instead of the timer.
+At each tick of its timer it plans from the newest measured state; without a new one the model predicts it. Nothing is published
+before the first measurement.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
+import numpy as np
 import rclpy
-from geometry_msgs.msg import PointStamped, WrenchStamped
-from nav_msgs.msg import Odometry
+from geometry_msgs.msg import PointStamped
 from rclpy.node import Node
 from sensor_msgs.msg import JointState
-from std_msgs.msg import Float64MultiArray, MultiArrayDimension
+from std_msgs.msg import Float64MultiArray
 
 import trajopt as to
 
-WORLD, BASE = "world", "base_link"
 LATEST = 1
-"""Depth of the queues: a controller wants the newest setpoint, not all of them."""
+"""Depth of the queues: the newest message counts, not all of them."""
 
 
-class PlanStreamer(Node):
-    """Publishes the setpoints of a plan at a rate [Hz]; feet: frames that are told too."""
+class MPCNode(Node):
+    """Plans and publishes at a rate [Hz]. Raises ValueError for a problem whose state is not the joints of a robot."""
 
-    def __init__(self, ocp: to.OCP, stream: Iterator[to.Setpoint], rate: float) -> None:
-        super().__init__("plan_streamer")
-        self.model, self.stream = ocp.model, stream
-        self.driven = [
-            name[2:].removesuffix("]") for name in ocp.control_names
-        ]  # u[joint], or a[joint], whose forces are told
-        self.of_q = [self.model.q_names.index(name) for name in self.driven]
-        self.of_v = [self.model.dof_names.index(name) for name in self.driven]
-        self.joints = self.create_publisher(JointState, "~/joint_commands", LATEST)
-        self.base = self.create_publisher(Odometry, "~/base", LATEST) if self.model.floating_base else None
-        self.gains = self.create_publisher(Float64MultiArray, "~/gains", LATEST)
-        self.others: dict[str, object] = {}
+    def __init__(self, ocp: to.OCP, rate: float) -> None:
+        super().__init__("mpc")
+        model = ocp.model
+        if model is None or model.floating_base or ocp.manifold.nx != model.nq + model.nv:
+            raise ValueError(
+                f"problem {ocp.name!r}: expected a robot with a fixed base, whose state is (q, v) of its joints"
+            )
+        self.joints, self.x, self.measured = model.dof_names, None, False
+        self.mpc = to.MPC(ocp, period=1.0 / rate)
+        self.efforts = self.create_publisher(Float64MultiArray, "effort_controller/commands", LATEST)
+        self.create_subscription(JointState, "joint_states", self.take, LATEST)
+        self.create_subscription(PointStamped, "goal", self.aim, LATEST)
         self.timer = self.create_timer(1.0 / rate, self.tick)
 
+    def take(self, message: JointState) -> None:
+        """A measured state; messages that lack a joint are left aside."""
+        positions, velocities = (dict(zip(message.name, v, strict=False)) for v in (message.position, message.velocity))
+        if all(name in positions and name in velocities for name in self.joints):
+            self.x = np.array([values[name] for values in (positions, velocities) for name in self.joints])
+
+    def aim(self, message: PointStamped) -> None:
+        """Where the robot is to go from now on."""
+        self.mpc.set("goal", [message.point.x, message.point.y, message.point.z])
+
     def tick(self) -> None:
-        """Publish the next setpoint; the last one ends the stream."""
-        setpoint = next(self.stream, None)
-        if setpoint is None:
-            self.timer.cancel()
-        else:
-            self.publish(setpoint)
-
-    def publish(self, s: to.Setpoint) -> None:
-        """One message of each kind, with one stamp."""
-        stamp = self.get_clock().now().to_msg()
-        q, v = s.x[: self.model.nq], s.x[self.model.nq :][: self.model.nv]
-        command = JointState()
-        command.header.stamp, command.name = stamp, list(self.driven)
-        command.position, command.velocity = q[self.of_q].tolist(), v[self.of_v].tolist()
-        command.effort = s.u.tolist()
-        self.joints.publish(command)
-        if self.base is not None:
-            self.base.publish(self._odometry(stamp, q, v))
-        self.gains.publish(_matrix(s.K))
-        for name, force in s.forces.items():
-            self._publisher(WrenchStamped, f"~/contacts/{_topic(name)}").publish(_wrench(stamp, force))
-        for name, place in s.feet.items():
-            self._publisher(PointStamped, f"~/feet/{_topic(name)}").publish(_point(stamp, place))
-
-    def _odometry(self, stamp: object, q: Sequence[float], v: Sequence[float]) -> Odometry:
-        """The base: q = position and quaternion x y z w in the world, v = linear and angular velocity in its own axes."""
-        message = Odometry()
-        message.header.stamp, message.header.frame_id, message.child_frame_id = stamp, WORLD, BASE
-        pose, twist = message.pose.pose, message.twist.twist
-        pose.position.x, pose.position.y, pose.position.z = map(float, q[:3])
-        pose.orientation.x, pose.orientation.y, pose.orientation.z, pose.orientation.w = map(float, q[3:7])
-        twist.linear.x, twist.linear.y, twist.linear.z = map(float, v[:3])
-        twist.angular.x, twist.angular.y, twist.angular.z = map(float, v[3:6])
-        return message
-
-    def _publisher(self, kind: type, topic: str):
-        if topic not in self.others:
-            self.others[topic] = self.create_publisher(kind, topic, LATEST)
-        return self.others[topic]
-
-
-def _topic(name: str) -> str:
-    """A name of a frame as one of a topic, which takes letters, digits and _ alone."""
-    return "".join(c if c.isalnum() else "_" for c in name)
-
-
-def _matrix(K) -> Float64MultiArray:
-    message = Float64MultiArray(data=K.ravel().tolist())
-    sizes = (("joint", K.shape[0], K.size), ("tangent", K.shape[1], K.shape[1]))
-    message.layout.dim = [MultiArrayDimension(label=label, size=n, stride=stride) for label, n, stride in sizes]
-    return message
-
-
-def _wrench(stamp: object, force) -> WrenchStamped:
-    message = WrenchStamped()
-    message.header.stamp, message.header.frame_id = stamp, WORLD
-    wrench = message.wrench
-    wrench.force.x, wrench.force.y, wrench.force.z = map(float, force[:3])
-    if len(force) == 6:
-        wrench.torque.x, wrench.torque.y, wrench.torque.z = map(float, force[3:])
-    return message
-
-
-def _point(stamp: object, place) -> PointStamped:
-    message = PointStamped()
-    message.header.stamp, message.header.frame_id = stamp, WORLD
-    message.point.x, message.point.y, message.point.z = map(float, place)
-    return message
+        """One step of the controller."""
+        self.measured = self.measured or self.x is not None
+        if self.measured:
+            x, self.x = self.x, None
+            u = self.mpc.step(x, 1e-9 * self.get_clock().now().nanoseconds)
+            self.efforts.publish(Float64MultiArray(data=u.tolist()))
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Stream a saved solution."""
+    """Control the robot of a problem until ROS stops the node, then print how planning went."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("solution", help="a file that `trajopt solve` has saved")
-    parser.add_argument("--rate", type=float, default=500.0, help="of the controller [Hz]")
+    parser.add_argument("problem", help="a name that `to.load_problem` knows, or the path of a configuration")
+    parser.add_argument("--rate", type=float, default=100.0, help="of the controller [Hz]")
     given, of_ros = parser.parse_known_args(arguments)
-    solution = to.Solution.load(given.solution)
-    problem = to.load_problem(solution)
+    ocp = to.load_problem(given.problem).ocp
     rclpy.init(args=of_ros)
-    node = PlanStreamer(problem.ocp, to.setpoints(problem.ocp, solution, given.rate, problem.task.feet), given.rate)
+    node = MPCNode(ocp, given.rate)
     try:
         rclpy.spin(node)
     finally:
+        print(node.mpc.statistics())
         node.destroy_node()
         rclpy.try_shutdown()
 

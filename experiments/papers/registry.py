@@ -1,4 +1,4 @@
-"""The experiments by name; a module is loaded when its experiment is asked for."""
+"""The experiments by name; a module is imported with its experiment."""
 
 from __future__ import annotations
 

@@ -20,6 +20,7 @@ from experiments.papers.study import Comparison, Outcome, Study
 DATA, PICTURE, REPORT, DONE = "data.csv", "picture.png", "report.md", "done.json"
 PAGE = "report.html"
 LEFT_OUT, NOT_COMPUTED = "left out of quick runs", "not computed by this run"
+SHARED = "Other programs shared the cores: compare ratios within this run, not times with those of other machines."
 _HEAD = """<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{title}</title><style>
 body {{ font: 15px/1.5 system-ui, sans-serif; color: #222; max-width: 62rem; margin: 2rem auto; padding: 0 1rem; }}
 table {{ border-collapse: collapse; font-size: 13px; }} td, th {{ border: 1px solid #ccd; padding: 2px 8px; text-align: left; }}
@@ -46,7 +47,7 @@ def conduct(study: Study, folder: Path, quick: bool) -> Outcome:
 
 
 def is_done(folder: Path, quick: bool) -> bool:
-    """Whether the folder holds the finished report of such a run."""
+    """True if the folder holds the finished report of such a run."""
     try:
         return json.loads((folder / DONE).read_text(encoding="utf-8"))["quick"] == quick
     except (OSError, ValueError, KeyError, TypeError):
@@ -65,13 +66,15 @@ def markdown(study: Study, outcome: Outcome, quick: bool, seconds: float) -> str
     """The report as text, beginning with the verdict."""
     kind = "quick run: fewer points, not for conclusions" if quick else "full run"
     day = datetime.date.today().isoformat()
-    machine = (
-        f"{processor()}, {os.cpu_count()} cores, Python {platform.python_version()}; {day}, {kind}, {seconds:.0f} s"
-    )
+    cores, running = os.cpu_count() or 1, load()
+    beside = "" if running is None else f" for {running:.1f} running processes on average"
+    python = f"Python {platform.python_version()}"
+    machine = f"{processor()}, {cores} cores{beside}, {python}; {day}, {kind}, {seconds:.0f} s"
     parts = [f"# {study.title}", verdict(outcome.comparisons), f"{study.source} ({machine}.)", f"![picture]({PICTURE})"]
     if outcome.comparisons:
         parts.append(table(outcome.comparisons))
-    return "\n\n".join([*parts, *outcome.remarks]) + "\n"
+    remarks = [*outcome.remarks, *([SHARED] if running is not None and running > cores else [])]
+    return "\n\n".join([*parts, *remarks]) + "\n"
 
 
 def processor() -> str:
@@ -82,6 +85,14 @@ def processor() -> str:
         lines = []
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     return names[0] if names else platform.processor() or platform.machine()
+
+
+def load() -> float | None:
+    """Mean number of processes that could run in the last 15 minutes; None on systems that do not count them."""
+    try:
+        return os.getloadavg()[2]
+    except (AttributeError, OSError):
+        return None
 
 
 def verdict(comparisons: Sequence[Comparison]) -> str:

@@ -21,10 +21,12 @@ STYLE: dict[Any, Any] = {
     "axes.spines.right": False,
     "axes.edgecolor": INK,
     "axes.grid": True,
+    "axes.axisbelow": True,  # bars hide the grid
     "grid.color": GRID,
     "grid.linewidth": 0.7,
     "lines.linewidth": 1.6,
     "legend.frameon": False,
+    "legend.handlelength": 2.8,  # shows the dashes of a line with a marker
     "figure.dpi": 110,
     "savefig.dpi": 150,
 }

@@ -552,22 +552,22 @@ def test_compare_hessians(config, out):
 
 def test_compare_says_that_a_backend_has_no_second_derivatives(config, out):
     """SQP with ``auto`` takes another Hessian then, DDP cannot run, and ``exact`` takes second derivatives from the source."""
-    result = run("compare", config, "--solvers", "sqp,ddp", "--backends", "analytic,complex_step", "--out", out)
+    result = run("compare", config, "--solvers", "sqp,ddp", "--backends", "analytic,forward_difference", "--out", out)
     assert result.exit_code == FAILED, result.output
     rows = compared(out)
     assert [(r["solver"], r["backend"], r["hessian"], r["status"], r["comparable"]) for r in rows] == [
         ("sqp", "analytic", "exact", "converged", "yes"),
-        ("sqp", "complex_step", "scqp", "converged", "no"),
+        ("sqp", "forward_difference", "scqp", "converged", "no"),
         ("ddp", "analytic", "exact", "converged", "yes"),
-        ("ddp", "complex_step", "exact", "not possible", ""),
+        ("ddp", "forward_difference", "exact", "not possible", ""),
     ]
-    lacking = "the backend complex_step has no second derivatives of FreeBody; choose backend = "
+    lacking = "the backend forward_difference has no second derivatives; choose backend = "
     assert rows[1][NOTES].startswith(
         "not comparable with row 1: Hessian scqp, there exact; sqp ran with hessian scqp: "
     )
     assert lacking in rows[1][NOTES] and lacking in rows[3][NOTES]
     assert "- row 2: not comparable with row 1: Hessian scqp, there exact\n" in result.output
-    arguments = ("--solvers", "sqp", "--hessians", "exact", "--backends", "analytic,complex_step", "--out", out)
+    arguments = ("--solvers", "sqp", "--hessians", "exact", "--backends", "analytic,forward_difference", "--out", out)
     assert run("compare", config, *arguments).exit_code == SOLVED
     first, second = compared(out)
     assert (first["iterations"], second["comparable"]) == (second["iterations"], "yes")

@@ -22,7 +22,7 @@ from dynamics_backends.rigid_body.geometry.scene import Scene
 from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.user_input import quoted, shortened
 from trajopt.guesses.guesses import constant_guess
-from trajopt.problem.goals import Goal, state_goal
+from trajopt.problem.goals import Goal, OfMotion, state_goal
 from trajopt.problem.guess import Guess
 from trajopt.problem.ocp import MOST_STEPS, OCP
 from trajopt.problem.residuals import LinkPoint
@@ -178,9 +178,10 @@ class Task:
     @property
     def goals(self) -> tuple[Goal, ...]:
         """The goals of the task, as its problem has them: to reach the end, to stay clear of obstacles, not to fall."""
+        nearness = OfMotion(self.nearness)
         return (
             Goal("end", partial(_end_missed, self.missed), partial(_end_report, self.outcome, self.commands)),
-            Goal("clearance", partial(_inside, self.nearness), partial(_near, self.nearness)),
+            Goal("clearance", partial(_inside, nearness), partial(_near, nearness)),
             Goal("no fall", self.fallen),
         )
 

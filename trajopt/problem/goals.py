@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -22,6 +23,23 @@ NEAR, NEAR_ANGLE = 5e-3, 0.02
 
 Sentences = Callable[[Array, Array], Sequence[str]]
 """Sentences about states (N + 1, nx) at times (N + 1,) [s]."""
+
+
+class OfMotion:
+    """A function of states (N + 1, nx), called once for each array: several sentences are about the same result."""
+
+    def __init__(self, function: Callable[[Array], Any]) -> None:
+        self.function = function
+        self._latest: tuple[Array, Any] | None = None
+
+    def __call__(self, xs: Array) -> Any:
+        """The result for these states."""
+        if self._latest is None or self._latest[0] is not xs:
+            self._latest = xs, self.function(xs)
+        return self._latest[1]
+
+    def __reduce__(self) -> tuple[type[OfMotion], tuple[Any]]:
+        return OfMotion, (self.function,)
 
 
 def no_sentences(xs: Array, times: Array) -> Sequence[str]:

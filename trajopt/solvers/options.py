@@ -55,7 +55,7 @@ class SLQOptions:
     max_iterations: maximum number of iterations. time_limit: time limit; default: none [s]. globalization: "merit", a line
     search on the l1 merit (:mod:`trajopt.solvers.methods.shooting`), or, with shooting = "all" and linear gaps,
     "filter": a filter, a barrier for the bounds on the controls, and damping of states and controls
-    (:mod:`trajopt.solvers.methods.newton`). The filter is more robust; regularization, accept_ratio and penalty
+    (:mod:`trajopt.solvers.methods.newton`). The filter is more robust; regularization, accept_ratio, penalty and nonmonotone
     apply to the merit only. gradient_tolerance: tolerance on the largest entry of the projected reduced gradient.
     defect_tolerance: tolerance on the largest defect. kkt_tolerance: tolerance on the scaled KKT error
     (:mod:`trajopt.solvers.shooting.optimality`), which stops a solve too. cost_tolerance: the solve stops if the relative
@@ -65,7 +65,8 @@ class SLQOptions:
     initial mu. min_regularization: smallest nonzero mu. max_regularization: largest mu. regularization_factor: delta_0 of
     the schedule of Tassa 2012, section II-F. accept_ratio: required fraction of the expected decrease of the merit.
     max_backtracks: step lengths are 1, 1/2, ..., 2^-max_backtracks. penalty: initial weight of the l1 norm of the defects in
-    the merit; raised automatically.
+    the merit; raised automatically. nonmonotone: number of last iterates, of whose merits the largest is the one that a step has
+    to reduce (Grippo 1986); 1: each step reduces the merit.
 
     For problems with constraints (:mod:`trajopt.solvers.shooting.augmented_lagrangian`): constraint_tolerance: tolerance on
     the largest violation of feasibility and complementarity. constraint_penalty: initial penalty. max_constraint_penalty:
@@ -90,6 +91,7 @@ class SLQOptions:
     accept_ratio: float = 0.1
     max_backtracks: int = 10
     penalty: float = 0.0
+    nonmonotone: int = 1
     constraint_tolerance: float = 1e-6
     constraint_penalty: float = 10.0
     max_constraint_penalty: float = 1e8
@@ -103,7 +105,7 @@ class SLQOptions:
         _require_known(self, globalization=SHOOTING_GLOBALIZATIONS)
         _require_counts(self, "max_iterations")
         _require_counts(self, "max_backtracks", most=MAX_BACKTRACKS)
-        _require_counts(self, "max_outer_iterations", least=1)
+        _require_counts(self, "max_outer_iterations", "nonmonotone", least=1)
         _require_tolerances(self, "defect_tolerance", "kkt_tolerance", "constraint_tolerance")
         _require_tolerances(self, "gradient_tolerance", most=MAX_GRADIENT)
         _require_ordered(self, "constraint_penalty", "max_constraint_penalty")

@@ -14,7 +14,7 @@ from dynamics_backends.rigid_body.algorithms.kinematics import frame_placement
 from dynamics_backends.rigid_body.spatial.rotations import rotation_angle
 from trajopt.guesses.inverse_kinematics import Reached, inverse_kinematics
 from trajopt.problem import residuals
-from trajopt.problem.goals import FAR, MORE, NEAR, NEAR_ANGLE, Goal
+from trajopt.problem.goals import FAR, MORE, NEAR, NEAR_ANGLE, Goal, OfMotion
 from trajopt.problem.ocp import OCP
 from trajopt.problem.terms import CostTerm
 
@@ -77,13 +77,7 @@ class FrameCheck:
 
     def __init__(self, model: Any, goal: FrameGoal) -> None:
         self.model, self.goal = model, goal
-        self._latest: tuple[Array, list[tuple[float, float]]] | None = None
-
-    def _errors(self, xs: Array) -> list[tuple[float, float]]:
-        """Those at the start and at the end, computed once for each array."""
-        if self._latest is None or self._latest[0] is not xs:
-            self._latest = xs, frame_errors(self.model, self.goal, xs[[0, -1], : self.model.nq])
-        return self._latest[1]
+        self._errors = OfMotion(lambda xs: frame_errors(model, goal, xs[[0, -1], : model.nq]))
 
     def report(self, xs: Array, times: Array) -> list[str]:
         """How far a motion ends from the goal, in millimeters and degrees."""

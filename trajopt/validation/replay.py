@@ -5,8 +5,8 @@
 
 A plan is only as true as its time steps.  The replay takes the plan's own scheme with more substeps; for a scheme of order p
 the runs with n and 2 n substeps are extrapolated, x_2n (+) (x_2n (-) x_n) / (2^p - 1) (Hairer, Norsett, Wanner, Solving ODEs I,
-II.4). Substeps are halved until this correction is small beside the tolerance, at most as often as FINEST says. The run with gains
-is left out where the one without holds.
+II.4). Substeps are halved until this correction is small beside the tolerance, or beside what the deviation exceeds it by, and at
+most as often as FINEST says. The run with gains is left out where the one without holds.
 
 The deviation is the largest difference of a position from the plan at any knot, relative to the tolerance
 
@@ -46,6 +46,8 @@ COARSEST = 4
 """Pieces of a time step that the first run has, where so many are fewer."""
 SETTLED = 0.05
 """Pieces are halved until the last halving has changed positions by less than this share of the tolerance."""
+FAR = 10.0
+"""They are not halved any more where the deviation exceeds the tolerance by so many times what the last halving has changed."""
 
 TOLERANCES = {"fixed": {"rad": 0.05, "m": 0.02}, "floating": {"rad": 0.1, "m": 0.05}}
 """Default tolerance on the deviation of positions, by kind of robot and unit."""
@@ -134,9 +136,7 @@ def replay(
     halvings = _halvings(ocp)
     cut = cache(lambda i: evaluator(_cut(ocp, halvings[i], slower, known)))
     laws = ((HELD, 0.0 * K), *(((WITH_GAINS, K),) if K.any() else ()))
-    runs = (
-        deviation(ocp, how, xs, _accurate(ocp, xs, us, gains, map(cut, range(len(halvings))))) for how, gains in laws
-    )
+    runs = (_accurate(ocp, how, xs, us, gains, map(cut, range(len(halvings)))) for how, gains in laws)
     return Replay(_until(holds, runs), max(slower))
 
 
@@ -160,18 +160,19 @@ def _halvings(ocp: OCP) -> list[list[int | None]]:
     return cuts[::-1]
 
 
-def _accurate(ocp: OCP, xs: Array, us: Array, K: Array, cuts: Iterator[Evaluator]) -> Array:
-    """The states (N + 1, nx) of the rollout under these gains, by finer and finer cuts until two of them agree."""
+def _accurate(ocp: OCP, how: str, xs: Array, us: Array, K: Array, cuts: Iterator[Evaluator]) -> Deviation:
+    """The rollout under these gains, by finer and finer cuts until two of them agree, or both are beyond the tolerance by far."""
     order = max(_order(phase.dynamics) for phase in ocp.phases)
     limits, _ = tolerances(ocp, xs)
-    run = coarse = _rolled_out(next(cuts), xs, us, K)
+    coarse = _rolled_out(next(cuts), xs, us, K)
     for cut in cuts:
         fine = _rolled_out(cut, xs, us, K)
         run, correction = _extrapolated(ocp, coarse, fine, order)
-        if len(correction) == len(xs) and (np.abs(correction[:, : len(limits)]) <= SETTLED * limits).all():
+        found, coarse = deviation(ocp, how, xs, run), fine
+        error = float((np.abs(correction[:, : len(limits)]) / limits).max()) if len(correction) == len(xs) else np.inf
+        if error <= SETTLED or FAR * error < found.ratio - 1.0 < np.inf:
             break
-        coarse = fine
-    return run
+    return found
 
 
 HELD, WITH_GAINS = "with its controls held", "with its feedback gains"

@@ -49,9 +49,9 @@ from dynamics_backends.systems.contact.stepped_contact import SteppedContact
 STRAIGHT_UP_TO_DOFS = 10
 """Free bodies of more degrees of freedom are loops: straight-line code would not be ready in time."""
 _ALGEBRAS = {"complex_step": "complex", "forward_ad": "dual", "structured_ad": "dual"}
-BY_TRACE = ("casadi_ad", *_ALGEBRAS)
-"""Methods whose second derivatives are those of the trace, where the map writes out none."""
-METHODS = ("analytic", "central_difference", "forward_difference", *BY_TRACE)
+BY_TRACE = ("casadi_ad", *_ALGEBRAS, "forward_difference")
+"""Methods whose second derivatives are those of the trace, where the map writes out none: exact ones, and one that has none."""
+METHODS = ("analytic", "central_difference", *BY_TRACE)
 
 
 @dataclass(frozen=True)
@@ -178,7 +178,7 @@ def _free_body(map: Map) -> FreeBody | None:
 
 
 def has_contraction(backend: DynamicsBackend) -> bool:
-    """True if second derivatives are compiled: the map writes them out, or its value is traced and the method is exact.
+    """True if second derivatives are compiled: the map writes them out, or its value is traced for the method.
 
     A trace that is impossible or too long shows when it is made.
     """

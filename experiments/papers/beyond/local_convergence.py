@@ -1,11 +1,10 @@
-"""How fast DDP, SLQ and SQP converge near a solution.
+"""Orders of convergence of DDP, SLQ and SQP near a solution.
 
-Each problem is solved to rounding level by DDP. From starts near the solution, its controls smoothly disturbed and its states
-kept, so that gaps open, iterations are then those of a solver; SQP starts with the multipliers of the solution, and goes on with
-its own. The error is |u - u*|_max / |u*|_max. The order is the slope of
-log e_1 against log e_0 over starts of several distances; the picture shows the errors of all iterations from the farthest.
-DDP is quadratic in theory, with and without the curvature of the dynamics' step along the gaps; so is SQP with the exact
-Hessian; SLQ leaves out second derivatives of the dynamics and is linear.
+Each problem is solved to rounding level by DDP. Each solver then iterates from starts near the solution: its controls smoothly
+disturbed, its states unchanged, so that they leave gaps. SQP starts with the multipliers of the solution. The error is
+|u - u*|_max / |u*|_max. The order is the slope of log e_1 against log e_0 over starts of several distances; the picture shows
+the errors of all iterations from the farthest. DDP is quadratic in theory, with and without the curvature of the dynamics' step
+along the gaps; so is SQP with the exact Hessian; SLQ leaves out second derivatives of the dynamics and is linear.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ SOURCE = "Beyond the papers."
 CONFIGS = Path(problems.__file__).parent / "configs"
 FEET = ("lf_foot", "rf_foot", "lh_foot", "rh_foot")
 LEGS = [-0.2, 0.723, -1.458] * 2 + [-0.2, -0.723, 1.458] * 2
-"""HyQ's joints as it stands [rad]."""
+"""HyQ's joints in its stance [rad]."""
 SOLVERS: dict[str, tuple[str, dict[str, Any]]] = {
     "SLQ": ("slq", {"hessian": "gauss_newton"}),
     "DDP, newton": ("ddp", {"hessian": "exact", "curvature": "newton", "switch": 1.0}),

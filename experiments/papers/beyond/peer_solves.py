@@ -5,7 +5,7 @@
 | Crocoddyl's FDDP, in an environment of its own | those of `experiments.benchmark_crocoddyl` |
 | CasADi with IPOPT, CasADi with fatrop; AD as C code | the UR5 around its sphere, as `experiments.benchmark_dms` states it |
 
-Against Crocoddyl stands our FDDP at a tolerance that ends as near to the optimum, against CasADi our interior point.  Times are
+Crocoddyl is compared with our FDDP at a tolerance that ends as near to the optimum, CasADi with our interior point.  Times are
 those of the processor, medians or the fastest of turns.  The benchmarks are no part of an installed wheel: there, and where a
 peer is missing, a sentence says so.
 """
@@ -86,8 +86,8 @@ def _casadi() -> Iterator[dict[str, Any]]:
     w = program.variables(*task.guess)
     for row in casadi_rows(CONFIG, program, w, options, REPEATS, PATIENCE):
         apart = abs(row.cost - cost) / abs(cost)
-        told = f"{row.by} ({row.iterations} iterations, ours {iterations})"
-        yield _row(CONFIG, told, milliseconds, row.total * row.iterations, apart)
+        peer = f"{row.by} ({row.iterations} iterations, ours {iterations})"
+        yield _row(CONFIG, peer, milliseconds, row.total * row.iterations, apart)
 
 
 def _own(ocp: Any, guess: Any) -> tuple[float, int, float]:

@@ -2,9 +2,9 @@
 
 Derivatives of forward dynamics: Pinocchio's closed forms called from Python, CasADi's AD of the articulated-body algorithm as C
 code. MuJoCo's finite differences: mj_forward for each of the 3 n directions and once more.  Each peer first shows the same
-numbers: the largest difference of the derivatives, relative to the largest of them, stands in the table; of solves, that of the
-optimal costs.  Solves: see :mod:`experiments.papers.beyond.peer_solves`; quick runs leave them out.  A peer that is not
-installed is told.
+numbers: the table has the largest difference of the derivatives, relative to the largest of them; of solves, that of the optimal
+costs.  Solves: see :mod:`experiments.papers.beyond.peer_solves`; quick runs leave them out.  The report names peers that are not
+installed.
 """
 
 from __future__ import annotations

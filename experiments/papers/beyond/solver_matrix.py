@@ -1,9 +1,8 @@
 """Iterations and time over derivative methods, solvers and engines on six problems.
 
 The configs as bundled, with their guesses; every solver and method that can serve a problem, each with its default Hessian,
-which a column names.  Time: processor time of one solve
-after all is compiled, with the compiled engine; NumPy on two of the problems.  Where two solvers end in different optima, costs
-tell.
+which a column names.  Time: processor time of one solve and the checks of its solution, after all is compiled, with the compiled
+engine; NumPy on two of the problems.  The report names solvers that end in an optimum of a higher cost.
 """
 
 from __future__ import annotations
@@ -98,7 +97,10 @@ def _config(problem: str, solver: str, method: str, engine: str, quick: bool) ->
 
 def _remarks(rows: list[dict[str, Any]]) -> list[str]:
     solved = [r for r in rows if r["solved"]]
-    parts = [f"{len(solved)} of {len(rows)} solves converged; each may last {TIME_LIMIT:.0f} s."]
+    possible = sum(r["iterations"] is not None for r in rows)
+    parts = [f"{len(solved)} of {possible} solves converged; each may last {TIME_LIMIT:.0f} s."]
+    if possible < len(rows):
+        parts.append(f"{len(rows) - possible} more combinations are not possible, for the reasons in data.csv.")
     for problem in dict.fromkeys(r["problem"] for r in solved):
         own = [r for r in solved if r["problem"] == problem]
         fastest, least = min(own, key=lambda r: r["milliseconds"]), min(r["cost"] for r in own)

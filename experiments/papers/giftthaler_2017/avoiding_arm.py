@@ -1,7 +1,7 @@
 """The arm that avoids a moving sphere, as a sequence of pictures (Giftthaler et al. 2017, fig. 6).
 
-One run of the IRB 4600 with the wandering sphere, one picture a second: the robot, the sphere, the way of the tool, and the first
-plan, from which the replanning leads away.
+One run of the IRB 4600 with the wandering sphere, one picture a second: the robot, the sphere, the path of the tool, and the first
+plan, which replanning leaves. Distances are those of the collision points on the links, as in the paper's constraints.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ METHOD = Method(
     "casadi_ad",
     {"max_iterations": 200, "gradient_tolerance": 1e-4, "constraint_tolerance": 1e-5},
 )
-"""The paper's: IPOPT with first derivatives by generated AD."""
+"""IPOPT and generated AD, as in the paper, which does not name its Hessian."""
 DEFINITION = [
     "problem.horizon=20",
     "problem.dt=0.25",
@@ -46,7 +46,7 @@ FREE = 0.25
 
 PICTURES = 6
 WIDTH, CAPTION = 480, 28
-"""The width of a picture, and the height of what stands above it [pixels]."""
+"""Width of a picture, and height of the caption above it [pixels]."""
 QUICK = ["problem.horizon=2", "solver.max_iterations=1", "replan.duration=0.06", "replan.charge=0.01"]
 
 
@@ -74,8 +74,8 @@ def run(quick: bool) -> Outcome:
     comparison = Comparison(
         "the arm keeps clear of the sphere (radius 0.25 m)",
         "shown on the robot",
-        f"least distance from its center {least:.3f} m; {len(log.solves)} plans",
-        [Claim("the arm stays outside of the sphere", least >= FREE)],
+        f"the collision points on its links stay at least {least:.3f} m from the sphere's center; {len(log.solves)} plans",
+        [Claim("the collision points stay outside of the sphere", least >= FREE)],
         f"in simulation here; {METHOD}",
     )
     return Outcome(rows, [comparison], partial(_draw, start, log, at, sphere))

@@ -1,9 +1,10 @@
 """SLQ on HyQ's trot and gallop with numeric and with generated derivatives (Giftthaler et al. 2017, fig. 3).
 
 Soft ground, weights and integrator of the Control Toolbox, from standing under a joint controller; 1.5 m lead to a trot, 2 m to a
-gallop. Num-Diff: forward differences; Auto-Diff: CasADi's C code; and the closed form; all on the compiled engine, one thread as
-given. Costs over iterations, and the time of the same number of iterations, shared among derivatives, backward pass and
-roll-outs. The closed form then goes on until the cost improves by less than TOLERANCE, which counts the iterations.
+gallop. The guess is a rollout, and nonlinear updates keep it one: single shooting, as in the paper. Num-Diff: forward differences;
+Auto-Diff: CasADi's C code; and the closed form; all on the compiled engine, one thread as given. Costs over iterations, and the
+wall time of the same number of iterations, split into derivatives, backward pass and rollouts. The closed form then goes on
+until the cost improves by less than TOLERANCE, which counts the iterations.
 """
 
 from __future__ import annotations
@@ -50,7 +51,9 @@ def run(quick: bool) -> Outcome:
         for method in METHODS:
             ends[task] = _solved(task, method, quick)
             rows += _rows(task, method, ends[task])  # of the closed form, the last one, all iterations are used
-    return Outcome(rows, [*_comparisons(rows), *(_convergence(t, s) for t, s in ends.items())], partial(_draw, rows))
+    lines = [*_comparisons(rows), *(_convergence(t, s) for t, s in ends.items())]
+    clock = "Iterations are timed by the wall clock, one method after the other: other programs add to the times."
+    return Outcome(rows, lines, partial(_draw, rows), [f"All: {METHODS['closed form']}. {clock}"])
 
 
 def _solved(name: str, method: str, quick: bool) -> Solution:
@@ -86,11 +89,21 @@ def _timed(rows: list[dict[str, Any]], task: str, method: str) -> list[dict[str,
     return [r for r in rows if (r["task"], r["method"]) == (task, method) and r["iteration"] < ITERATIONS]
 
 
+def _seconds(rows: list[dict[str, Any]], task: str, method: str) -> float:
+    """Mean wall time of an iteration."""
+    timed = _timed(rows, task, method)
+    return float(sum(r["seconds"] for r in timed) / len(timed))
+
+
+def _speedup(rows: list[dict[str, Any]], task: str, method: str) -> float:
+    return _seconds(rows, task, "Num-Diff") / _seconds(rows, task, method)
+
+
 def _comparisons(rows: list[dict[str, Any]]) -> list[Comparison]:
     lines = []
     for task in TASKS:
         own = {method: _timed(rows, task, method) for method in METHODS}
-        seconds = {method: sum(r["seconds"] for r in r_) / len(r_) for method, r_ in own.items()}
+        seconds = {method: _seconds(rows, task, method) for method in own}
         count = min(len(r_) for r_ in own.values())
         last = {method: r_[count - 1]["cost"] for method, r_ in own.items()}
         numeric = seconds.pop("Num-Diff")
@@ -98,7 +111,10 @@ def _comparisons(rows: list[dict[str, Any]]) -> list[Comparison]:
         for method, t in seconds.items():
             ours = f"{times(numeric / t)} ({1e3 * numeric:.0f} and {1e3 * t:.0f} ms an iteration)"
             why = "differences run in lanes of the same C here, and were one call for each column there"
-            claims = [Claim("faster than Num-Diff", numeric > t), Claim("5 x on one of the tasks", numeric >= 5.0 * t)]
+            claims = [
+                Claim("faster than Num-Diff", numeric > t),
+                Claim("5 x on one of the tasks", max(_speedup(rows, name, method) for name in TASKS) >= 5.0),
+            ]
             lines.append(
                 Comparison(f"{task}: time of an iteration, Num-Diff by {method}", PUBLISHED, ours, claims, why)
             )
@@ -114,9 +130,9 @@ def _convergence(task: str, solution: Solution) -> Comparison:
     near = [next(k for k, c in enumerate(costs) if c <= (1.0 + share) * solution.cost) for share in SHARES]
     short = sum(r.step_length < 1.0 for r in solution.history)
     marks = ", ".join(f"{100 * share:g} % after {k}" for share, k in zip(SHARES, near, strict=True))
-    ours = f"{solution.iterations} until the cost improves by less than {TOLERANCE:g}; within {marks}"
+    ours = f"{solution.iterations} until the cost improves by less than {TOLERANCE:g} of itself; within {marks}"
     why = (
-        f"{short} steps are shortened by the line search; the paper names no tolerance, and the files of its toolbox, whose"
+        f"the line search shortens {short} steps; the paper names no tolerance, and the files of its toolbox, whose"
         " weights and integrator these are, allow 150 (trot) and 300 (gallop) iterations: they are later than the paper's runs"
     )
     ended = solution.status.code is not StatusCode.MAX_ITERATIONS
@@ -132,13 +148,14 @@ def _draw(rows: list[dict[str, Any]], path: Path) -> None:
     with figure(path, 1, 2, 9.0, 3.8, "SLQ on HyQ with numeric and generated derivatives", bottom=1.0) as axes:
         labels: list[str] = []
         for line, task in zip(LINES, tasks, strict=False):
-            for color, method in zip(COLORS, methods, strict=False):
+            for i, (color, method) in enumerate(zip(COLORS, methods, strict=False)):
                 own = [r for r in rows if (r["task"], r["method"]) == (task, method)]
-                axes[0, 0].semilogy(
-                    [r["iteration"] for r in own],
+                axes[0, 0].loglog(
+                    [r["iteration"] + 1 for r in own],
                     [r["cost"] for r in own],
                     line,
                     color=color,
+                    linewidth=5.0 - 2.0 * i,  # curves that coincide stay visible
                     label=f"{task}, {method}",
                 )
                 bottom, timed = 0.0, _timed(rows, task, method)
@@ -149,8 +166,8 @@ def _draw(rows: list[dict[str, Any]], path: Path) -> None:
                     )
                     bottom += height
                 labels.append(f"{task}, {method}")
-        axes[0, 0].set_title("cost")
-        axes[0, 0].set_xlabel("iteration")
+        axes[0, 0].set_title("cost; curves of a task coincide")
+        axes[0, 0].set_xlabel("iteration, the first is 1")
         axes[0, 0].legend(fontsize=6)
         axes[0, 1].set_title("ms an iteration")
         axes[0, 1].set_xticks(range(len(labels)), labels, rotation=30, ha="right", fontsize=6)

@@ -3,7 +3,7 @@
 The closed forms compiled (loops, and for small robots straight-line code), a batch of points on one thread, public arrays in and
 out; CasADi's AD of the closed first derivatives, interpreted and as C code, in the same run, where a compiler ends within PATIENCE
 (long code at -O1, see generated_code); first derivatives likewise, by AD of the values.  Published times are the best of two
-compilers, with or without generated code, on an Intel i5-12400.  ATLAS (36) has no file here: the G1 (35) stands in its row.
+compilers, with or without generated code, on an Intel i5-12400.  ATLAS (36) has no file here: the G1 (35) takes its row.
 """
 
 from __future__ import annotations
@@ -88,12 +88,14 @@ def _row(title: str, order: str, kind: str, model: Model, published: Published, 
         tier: (program_call(PROGRAMS[order][kind], model, BATCH, unrolled=tier != "loops"), BATCH) for tier in tiers
     }
     lines: int | None = None
-    told = "AD not tried for a floating base or so many joints"
-    if model.nv <= LARGEST_AD and model.nq == model.nv:
+    ad_code = f"AD not tried: more than {LARGEST_AD} degrees of freedom"
+    if model.nq != model.nv:
+        ad_code = "AD not tried: floating base"
+    elif model.nv <= LARGEST_AD:
         f = BY_AD[order](model, kind)
         calls["AD, interpreted"] = interpreted_call(f, joined_samples(model, 1)[0]), 1
         code = generated(f, joined_samples(model, BATCH), QUICK_PATIENCE if quick else PATIENCE)
-        lines, told = code.lines, code.why
+        lines, ad_code = code.lines, code.why
         if code.call is not None:
             calls["AD, generated"] = code.call, BATCH
     seconds = medians([call for call, _ in calls.values()], 3 if quick else 9)
@@ -107,22 +109,26 @@ def _row(title: str, order: str, kind: str, model: Model, published: Published, 
         "AD, interpreted": found.get("AD, interpreted"),
         "AD, generated": found.get("AD, generated"),
         "lines of AD's C": lines,
-        "AD as C": told,
+        "AD as C": ad_code,
         "published": getattr(published, kind),
         "published AD": getattr(published, f"{kind}_AD"),
     }
+
+
+def microseconds(value: float) -> str:
+    """A time as text."""
+    return f"{value:,.0f} us" if value >= 100 else f"{value:.3g} us"
 
 
 def _comparison(row: dict[str, Any]) -> Comparison:
     generated_ad, theirs_ad = row["AD, generated"], row["published AD"]
     beside = row["AD as C"]
     if row["lines of AD's C"] is not None:
-        made = [] if generated_ad is None else [f"{generated_ad:.3g} us"]
+        made = [] if generated_ad is None else [microseconds(generated_ad)]
         beside = "AD as C " + ", ".join([*made, *filter(None, [beside])])
-    ours = f"{row['ours']:.3g} us ({row['tier']}); {beside}"
-    published = f"{row['published']:.3g} us; AD as C " + (
-        "not possible" if theirs_ad is None else f"{theirs_ad:.4g} us"
-    )
+    ours = f"{microseconds(row['ours'])} ({row['tier']}); {beside}"
+    published = f"{microseconds(row['published'])}; AD as C "
+    published += "not possible" if theirs_ad is None else microseconds(theirs_ad)
     claims = []
     if "here" not in row["robot"]:
         claims.append(Claim("at most the published time", row["ours"] <= row["published"]))
@@ -141,7 +147,8 @@ def _remark(rows: list[dict[str, Any]]) -> str:
     theirs = [row["published AD"] / row["published"] for row in rows if row["AD, generated"] and row["published AD"]]
     return (
         f"AD as C takes {times(min(ratios))} to {times(max(ratios))} the time of the closed form here,"
-        f" {times(min(theirs))} to {times(max(theirs))} on the same robots there."
+        f" {times(min(theirs))} to {times(max(theirs))} for the same functions and robots there."
+        " Published times are of an Intel i5-12400: what is below them shows the processor too."
     )
 
 

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
-import types
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +12,6 @@ import trajopt as to
 from dynamics_backends.names import UnknownName
 from dynamics_backends.rigid_body.model.model_builder import ModelBuilder
 from problems.legged.gaits.gait_analysis import contact_forces
-from trajopt.results.status import Status, StatusCode
 
 NODE = Path(__file__).resolve().parents[3] / "docs" / "examples" / "ros2_node.py"
 KNOTS, DT = 4, 0.02
@@ -202,145 +198,3 @@ def test_a_loop_tells_the_plan_in_force():
     np.testing.assert_allclose([s.t for s in told], TICK * np.arange(len(told)), atol=1e-12)
     np.testing.assert_allclose([s.x for s in told], log.references, atol=1e-12)
     np.testing.assert_allclose([s.control(x, log.manifold) for s, x in zip(told, log.estimates, strict=True)], log.us)
-
-
-# -- the node of ROS 2, with messages that keep what they are given ---------------------------------------------------------
-
-
-class Message:
-    """Any message: its fields appear when they are asked for."""
-
-    def __init__(self, **fields):
-        self.__dict__.update(fields)
-
-    def __getattr__(self, name):
-        if name.startswith("__"):
-            raise AttributeError(name)
-        value = Message()
-        setattr(self, name, value)
-        return value
-
-
-class FakeNode:
-    """What the node asks of rclpy: publishers, a timer and a clock."""
-
-    made: list = []  # noqa: RUF012
-
-    def __init__(self, name):
-        self.name, self.sent = name, {}
-        FakeNode.made.append(self)
-
-    def create_publisher(self, kind, topic, depth):
-        sent = self.sent.setdefault(topic, [])
-        return types.SimpleNamespace(publish=sent.append)
-
-    def create_timer(self, period, callback):
-        self.timer_of = (period, callback)
-        self.cancelled = False
-        return types.SimpleNamespace(cancel=lambda: setattr(self, "cancelled", True))
-
-    def get_clock(self):
-        return types.SimpleNamespace(now=lambda: types.SimpleNamespace(to_msg=lambda: "now"))
-
-    def destroy_node(self):
-        self.destroyed = True
-
-
-@pytest.fixture
-def node(monkeypatch):
-    """The module of the node, with ROS replaced."""
-
-    def spin(node):
-        callback = node.timer_of[1]
-        while not node.cancelled:
-            callback()
-
-    fakes = {
-        "rclpy": {"init": lambda args=None: None, "spin": spin, "try_shutdown": lambda: None},
-        "rclpy.node": {"Node": FakeNode},
-        "geometry_msgs": {},
-        "geometry_msgs.msg": {"PointStamped": Message, "WrenchStamped": Message},
-        "nav_msgs": {},
-        "nav_msgs.msg": {"Odometry": Message},
-        "sensor_msgs": {},
-        "sensor_msgs.msg": {"JointState": Message},
-        "std_msgs": {},
-        "std_msgs.msg": {"Float64MultiArray": Message, "MultiArrayDimension": Message},
-    }
-    for name, entries in fakes.items():
-        module = types.ModuleType(name)
-        module.__dict__.update(entries)
-        monkeypatch.setitem(sys.modules, name, module)
-    FakeNode.made.clear()
-    spec = importlib.util.spec_from_file_location("ros2_node", NODE)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-def test_the_node_publishes_what_the_plan_says(node):
-    ocp, plan, _, tip = legged()
-    stream = to.setpoints(ocp, plan, 100.0, [tip])
-    streamer = node.PlanStreamer(ocp, stream, 100.0)
-    node.rclpy.spin(streamer)
-    expected = list(to.setpoints(ocp, plan, 100.0, [tip]))
-    commands = streamer.sent["~/joint_commands"]
-    assert streamer.timer_of[0] == 0.01 and len(commands) == len(expected) == 17
-    assert commands[0].name == list(ocp.model.joint_names) and commands[0].header.stamp == "now"
-    for command, gains, s in zip(commands, streamer.sent["~/gains"], expected, strict=True):
-        np.testing.assert_array_equal(command.position, s.x[:2])
-        np.testing.assert_array_equal(command.velocity, s.x[2:])
-        np.testing.assert_array_equal(command.effort, s.u)
-        np.testing.assert_array_equal(np.reshape(gains.data, [d.size for d in gains.layout.dim]), s.K)
-    force = streamer.sent["~/contacts/ground"][-1].wrench.force
-    np.testing.assert_array_equal([force.x, force.y, force.z], expected[-1].forces["ground"])
-    point = streamer.sent[f"~/feet/{tip}"][3].point
-    np.testing.assert_array_equal([point.x, point.y, point.z], expected[3].feet[tip])
-
-
-def test_the_node_publishes_the_forces_that_accelerate_joints(node):
-    ocp, plan = accelerated(0.4)
-    (first, *_) = to.setpoints(ocp, plan, 100.0)
-    streamer = node.PlanStreamer(ocp, to.setpoints(ocp, plan, 100.0), 100.0)
-    streamer.tick()
-    (command,) = streamer.sent["~/joint_commands"]
-    assert command.name == list(ocp.model.joint_names)
-    np.testing.assert_array_equal(command.effort, first.u)
-
-
-def test_the_node_tells_the_base_of_a_legged_robot(node):
-    model = to.load_robot("hyq")
-    body = to.FreeBody(model)
-    dynamics = to.SampledSystem(to.make_backend(body, "analytic", engine="numpy"), "semi_implicit_euler")
-    ocp = to.OCP.single_phase(
-        dynamics, np.r_[model.neutral(), np.zeros(18)], 2, 0.01, [to.control_cost(12)], [], model=model
-    )
-    rng = np.random.default_rng(1)
-    x = np.r_[model.random_configuration(rng), rng.standard_normal(18)]
-    plan = to.Plan(0.0, ocp.times, np.stack([x] * 3), np.zeros((2, 12)), np.zeros((2, 12, 36)))
-    streamer = node.PlanStreamer(ocp, to.setpoints(ocp, plan, 100.0), 100.0)
-    streamer.tick()
-    (base,), (command,) = streamer.sent["~/base"], streamer.sent["~/joint_commands"]
-    pose, twist = base.pose.pose, base.twist.twist
-    np.testing.assert_allclose([pose.position.x, pose.position.y, pose.position.z], x[:3])
-    np.testing.assert_allclose([getattr(pose.orientation, c) for c in "xyzw"], x[3:7])
-    np.testing.assert_allclose([getattr(twist.angular, c) for c in "xyz"], x[22:25])
-    np.testing.assert_allclose(command.position, x[7:19])
-
-
-def test_the_command_streams_a_saved_solution(node, tmp_path):
-    from trajopt.config.build import build_task
-    from trajopt.config.config import load_config
-
-    config = load_config("problems/configs/double_pendulum_swing_up.toml")
-    task = build_task(config.with_engine("numpy"))
-    ocp, N, nu = task.ocp, task.ocp.horizon, task.ocp.nu
-    still = Status(StatusCode.CONVERGED, "")
-    numbers = (np.tile(ocp.x0, (N + 1, 1)), np.zeros((N, nu)), np.zeros((N, nu, ocp.manifold.ndx)), np.zeros((N, nu)))
-    solution = to.Solution(*numbers, still, 0.0, 0, (), ocp.times, {"config": config.as_dict()})
-    node.main([str(solution.save(tmp_path / "solution.npz")), "--rate", "50"])
-    (streamer,) = FakeNode.made
-    assert len(streamer.sent["~/joint_commands"]) == int(50 * ocp.times[-1] + 1e-9) + 1 and streamer.destroyed
-    bare = to.Solution(*numbers, still, 0.0, 0, (), ocp.times)
-    with pytest.raises(SystemExit, match="contains no settings"):
-        node.main([str(bare.save(tmp_path / "bare.npz"))])

@@ -99,6 +99,7 @@ def landing(slower: float):
 @pytest.mark.parametrize("at_run_time", [False, True])
 def test_contacts_of_long_steps_stay_as_slow_as_in_the_plan(at_run_time: bool, monkeypatch) -> None:
     monkeypatch.setitem(FINEST, 1, 16)
+    monkeypatch.setattr("trajopt.validation.replay.FAR", np.inf)
     builder = ModelBuilder("mass")
     builder.add_body("mass", joint=JointSpec(kind="prismatic"), mass=2.0, inertia=np.eye(3))
     builder.add_frame("foot", "mass")

@@ -199,6 +199,7 @@ def test_status_is_a_sentence_and_survives_json():
         ("gradient_tolerance", 0.0),
         ("gradient_tolerance", float("nan")),
         ("accept_ratio", 1.0),
+        ("nonmonotone", 0),
         ("regularization_factor", 1.0),
         ("penalty", -1.0),
     ],

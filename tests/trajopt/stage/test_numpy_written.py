@@ -2,6 +2,7 @@
 
 import logging
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -239,6 +240,8 @@ def test_a_hessian_that_is_approximated_is_reported_with_the_remedy():
     assert solution.status.code == "max_iterations" and "'forward_ad'" in solution.status.advice
     assert "Increase max_iterations" not in solution.status.advice
     assert not to.solve(ocp, guess, {"max_iterations": 2, "hessian": "gauss_newton"}, solver="ipm").meta["findings"]
+    exact = to.solve(ocp, guess, solver="dms")  # whose default takes second derivatives from the source of the dynamics
+    assert exact.status.success and exact.meta["hessian"] == "exact" and "not_compiled" not in exact.meta
 
 
 @pytest.mark.needs_compiler
@@ -252,3 +255,15 @@ def test_dynamics_that_cannot_be_traced_are_solved_and_named(method):
     (slow,) = found.meta["not_compiled"]
     assert "the whole of phase 1 of 'ocp' runs in NumPy (" in slow and "decides" in slow
     assert found.meta["engines"] == ["compiled", "numpy"]
+
+
+@pytest.mark.needs_compiler
+@pytest.mark.parametrize("method", ["forward_ad", "complex_step"])
+def test_a_batch_is_solved_by_compiled_code(method):
+    ocp, guess = swing_up(method)
+    starts = np.tile(ocp.x0, (3, 1))
+    starts[:, 0] = [-0.1, 0.0, 0.1]
+    found = to.solve_batch(ocp, {"x0": starts}, guess, threads=2)
+    assert found.success.all() and found.meta["how"] == "2 threads"
+    for x0, cost in zip(starts, found.cost, strict=True):
+        assert to.solve(replace(ocp, x0=x0), guess).cost == pytest.approx(cost, rel=1e-8)

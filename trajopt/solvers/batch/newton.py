@@ -7,29 +7,25 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from dynamics_backends.compiled.interface.libraries import default_threads
 from dynamics_backends.protocol import Array
-from trajopt.guesses.guesses import Guess
 from trajopt.lq.compiled_lq import CompiledLQ
 from trajopt.problem.ocp import OCP
-from trajopt.results.solution import Solution
-from trajopt.results.status import Status, StatusCode
+from trajopt.results.status import Status
 from trajopt.solvers.batch.problems.batch import Batch
-from trajopt.solvers.batch.second_starts import firsts_of, with_seconds
+from trajopt.solvers.batch.second_starts import firsts_of
 from trajopt.solvers.batch.solution import BatchSolution
 from trajopt.solvers.batch.threads import lanes_at_work, with_referred
 from trajopt.solvers.batch.window_batch import Told, WindowBatch, shares_of
-from trajopt.solvers.ddp import by_newton, ddp
+from trajopt.solvers.ddp import by_newton
 from trajopt.solvers.methods.method import Size
 from trajopt.solvers.methods.newton import Newton
 from trajopt.solvers.methods.requests import GAUSS_NEWTON
 from trajopt.solvers.options import DDPOptions, MethodOptions
-from trajopt.solvers.shooting.restart import restarted
 from trajopt.solvers.window.newton_slot import NewtonSlot, layout, serves, sizes_of
 from trajopt.solvers.window.newton_window import NewtonWindow, attempts_doubles
 from trajopt.solvers.window.status import Blamed, to_blame
@@ -80,9 +76,9 @@ def in_newton(
     found = problems.solution(time.perf_counter() - began, meta)
     if None in problems.ended or not isinstance(options, DDPOptions):
         return found
-    found = _second_starts(batch, guess, options, found, told)
-    few: dict[str, Any] = {"gains": gains, "threads": threads, "told": told}
-    return with_referred(batch, guess, options, "ddp", found, _without_interior(batch), **few)
+    blown_up = firsts_of(found, np.array(found.meta["defects"]), options)  # whose second start is another method's
+    referred = sorted({*blown_up, *_without_interior(batch)})
+    return with_referred(batch, guess, options, "ddp", found, referred, gains=gains, threads=threads, told=told)
 
 
 def _without_interior(batch: Batch) -> list[int]:
@@ -92,40 +88,6 @@ def _without_interior(batch: Batch) -> list[int]:
         return []
     closed, crossed = (of.any(axis=(1, 2)) for of in (bounds[0] >= bounds[1], bounds[0] > bounds[1]))
     return np.flatnonzero(np.broadcast_to(closed & ~crossed, len(batch))).tolist()
-
-
-def _second_starts(
-    batch: Batch,
-    guess: tuple[Array, Array],
-    options: DDPOptions,
-    found: BatchSolution,
-    told: Told,
-) -> BatchSolution:
-    """Those whose linear gaps have blown up once more, with nonlinear ones, one after the other; told: how many have ended."""
-    began, firsts = time.perf_counter(), firsts_of(found, np.array(found.meta["defects"]), options)
-    seconds: dict[int, Solution] = {}
-    for i, first in firsts.items():
-        if not _goes_on(told, len(batch) - len(firsts) + len(seconds)):
-            break
-        own = Guess(*(rows[i if len(rows) == len(batch) else 0] for rows in guess))
-        start = time.perf_counter()
-        second = ddp(batch[i], own, restarted(options, first, found.meta["solve_times"][i]))
-        seconds[i] = replace(second, meta={**second.meta, "solve_time": time.perf_counter() - start})
-        if seconds[i].status.code is StatusCode.INTERRUPTED:
-            break
-    else:
-        _goes_on(told, len(batch))
-    return with_seconds(found, firsts, seconds, time.perf_counter() - began) if seconds else found
-
-
-def _goes_on(told: Told, ended: int) -> bool:
-    """Tell how many problems have ended; whether whoever is told lets the others go on."""
-    try:
-        if told is not None:
-            told(ended)
-    except KeyboardInterrupt:
-        return False
-    return True
 
 
 class _Problems(WindowBatch):
@@ -166,7 +128,7 @@ class _Problems(WindowBatch):
             ran = self.solve_one_by_one(lambda: NewtonSlot(*given, lengths, own_rooms=True), told)
             how = {"how": ran.how, "lanes": lanes_at_work(ran.threads, self.plain.stages[:-1])}
         else:
-            sizes = [layout(sizes_of(self.ocp, lengths, windowed=w))[1] for w in (True, False)]
+            sizes = [layout(sizes_of(self.ocp, lengths, windowed=w)).doubles for w in (True, False)]
             shared = sizes[1] + attempts_doubles(self.ocp)
             count = self.slots_of_a_thread(SLOTS * self.plain.stages[0].library.lanes, 8 * sizes[0], 8 * shared)
             libraries = self.libraries

@@ -11,6 +11,7 @@ import numpy as np
 from dynamics_backends.compiled.interface.libraries import find_toolchain
 from dynamics_backends.protocol import Array
 from trajopt.lq.compiled_lq import CompiledLQ
+from trajopt.problem.ocp import OCP
 from trajopt.results.status import Status
 from trajopt.solvers.batch.problems.batch import Batch
 from trajopt.solvers.batch.second_starts import firsts_of, with_seconds
@@ -19,6 +20,7 @@ from trajopt.solvers.batch.window_batch import Told, WindowBatch, shares_of
 from trajopt.solvers.methods.shooting import ShootingMethod
 from trajopt.solvers.options import SLQOptions
 from trajopt.solvers.shooting.restart import restarted
+from trajopt.solvers.window.newton import filtered
 from trajopt.solvers.window.shooting import corrects_of, models_of
 from trajopt.solvers.window.shooting_slot import layout, sizes_of
 from trajopt.solvers.window.shooting_window import ShootingWindow, directions_doubles
@@ -28,6 +30,13 @@ from trajopt.stage.numerics import numerics_for
 
 SLOTS = 2
 """Slots of a window for each lane: problems wait for several kinds of work; the memory of more does not fit the caches."""
+
+
+def fits_lanes(ocp: OCP, options: Any) -> bool:
+    """Whether compiled kernels answer all requests of shooting by a line search for this problem."""
+    if type(options) is not SLQOptions or ocp.constraints() or filtered(ocp, options):
+        return False
+    return StageEvaluator(ocp, options.hessian, "auto").compiled
 
 
 def in_lanes(
@@ -69,13 +78,13 @@ class _Problems(WindowBatch):
 
     def solve(self, told: Told) -> dict[str, Any]:
         """Solve all in windows; how the work was shared."""
-        each, shared = layout(sizes_of(self.ocp, windowed=True))[1], directions_doubles(self.ocp, self.options)
+        each, shared = layout(sizes_of(self.ocp, windowed=True)).doubles, directions_doubles(self.ocp, self.options)
         count = self.slots_of_a_thread(SLOTS * find_toolchain().lanes, 8 * each, 8 * shared)
         given = self.ocp, self.evaluator, self.lq, self.options
         ran, windows = self.solve_in_windows(lambda: ShootingWindow(*given, count), told)
         self.seconds /= count  # whose problems take turns
         use = {"threads": ran.threads, "slots": ran.threads * count, **shares_of(windows)}
-        return {"lanes": use} | ({"stopped": True} if ran.stopped else {})
+        return {"how": "lanes", "lanes": use} | ({"stopped": True} if ran.stopped else {})
 
     def _method(self, number: int, slot: Any) -> ShootingMethod:
         return ShootingMethod(self.models, self.options, self.corrects, int(self.limits[number]))

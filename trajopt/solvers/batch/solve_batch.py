@@ -20,11 +20,9 @@ from trajopt.solvers.batch.problems.finite import blamed, flawed
 from trajopt.solvers.batch.problems.refused import refused, require_structure
 from trajopt.solvers.batch.solution import BatchSolution, unchecked_statuses
 from trajopt.solvers.batch.sound import solved_but
-from trajopt.solvers.options import AutoOptions, IPMOptions, MethodOptions, SLQOptions
+from trajopt.solvers.options import AutoOptions, MethodOptions
 from trajopt.solvers.registry import SOLVERS, attempt_options, chosen_options
-from trajopt.solvers.window.newton import filtered
 from trajopt.stage.engine import is_compiled
-from trajopt.stage.evaluation import StageEvaluator
 from trajopt.stage.start import starting
 
 Told = Callable[[int, int], None]
@@ -130,8 +128,8 @@ def _solved(
         found = in_attempts(batch, guess, options, partial(_solved, **common), _fits, told)
         if found is not None:
             return found
-    elif _fits_lanes(batch.ocp, options) or _fits_threads(batch[0], options):
-        return _together(batch, guess, options, **common, told=told)
+    elif (run := _run_of(batch[0], options)) is not None:
+        return run(batch, guess, options, **common, told=told)
     elif _fits_rounds(batch[0], options):
         from trajopt.solvers.batch.rounds import in_rounds
 
@@ -159,8 +157,8 @@ def _by_method(
 
 
 def _fits(ocp: OCP, options: Any) -> bool:
-    """Whether problems are solved together, in lanes or on threads."""
-    return _fits_lanes(ocp, options) or _fits_threads(ocp, options) or _fits_rounds(ocp, options)
+    """Whether problems are solved together."""
+    return _run_of(ocp, options) is not None or _fits_rounds(ocp, options)
 
 
 def solved_together(ocp: OCP, options: Any) -> bool:
@@ -177,17 +175,27 @@ def _fits_rounds(ocp: OCP, options: Any) -> bool:
         return False
     from trajopt.solvers.batch.rounds import fits_rounds
 
-    return fits_rounds(ocp, options, lambda inner, own: _fits_lanes(inner, own) or _fits_threads(inner, own))
+    return fits_rounds(ocp, options, lambda inner, own: _run_of(inner, own) is not None)
+
+
+def _run_of(ocp: OCP, options: Any) -> Callable[..., BatchSolution] | None:
+    """The function that solves problems of this structure in windows or on threads; None where kernels do not answer all that the
+    solver asks for.
+    """
+    if not is_compiled(ocp):
+        return None
+    from trajopt.solvers.batch import interior, newton, shooting
+
+    runs: Any = {shooting.in_lanes: shooting.fits_lanes, newton.in_newton: newton.fits_newton}
+    runs[interior.in_interior] = interior.fits_interior
+    return next((run for run, fits in runs.items() if fits(ocp, options)), None)
 
 
 def _together(batch: Batch, guess: tuple[Array, Array], options: Any, **rest: Any) -> BatchSolution:
-    """The solutions of problems that lanes or threads serve."""
-    if _fits_lanes(batch.ocp, options):
-        from trajopt.solvers.batch.shooting import in_lanes
-
-        found = in_lanes(batch, guess, options, **rest)
-        return replace(found, meta={**found.meta, "how": "lanes"})
-    return _on_threads(options)(batch, guess, options, **rest)
+    """The solutions of problems that are solved together."""
+    run = _run_of(batch[0], options)
+    assert run is not None
+    return run(batch, guess, options, **rest)
 
 
 def _batch_of(ocp: OCP | Batch | Sequence[OCP], values: Mapping[str, Any] | None) -> Batch:
@@ -198,31 +206,6 @@ def _batch_of(ocp: OCP | Batch | Sequence[OCP], values: Mapping[str, Any] | None
     if values is not None:
         raise ValueError("values require a single problem, but a list of problems was given")
     return ocp if isinstance(ocp, Batch) else Batch.of(ocp)
-
-
-def _fits_lanes(ocp: OCP, options: Any) -> bool:
-    """Whether kernels/shooting_window.h answers all that the solver asks for."""
-    if type(options) is not SLQOptions or ocp.constraints() or filtered(ocp, options) or not is_compiled(ocp):
-        return False
-    return StageEvaluator(ocp, options.hessian, "auto").compiled
-
-
-def _fits_threads(ocp: OCP, options: Any) -> bool:
-    """Whether kernels of a solver have all that the solver does."""
-    if not is_compiled(ocp):
-        return False
-    from trajopt.solvers.batch.interior import fits_interior
-    from trajopt.solvers.batch.newton import fits_newton
-
-    return fits_interior(ocp, options) if isinstance(options, IPMOptions) else fits_newton(ocp, options)
-
-
-def _on_threads(options: Any) -> Any:
-    """What solves a batch in windows, or one problem after the other on each thread."""
-    from trajopt.solvers.batch.interior import in_interior
-    from trajopt.solvers.batch.newton import in_newton
-
-    return in_interior if isinstance(options, IPMOptions) else in_newton
 
 
 def _guesses_of(batch: Batch, guess: Motion | Sequence[Motion] | None) -> tuple[Array, Array]:

@@ -39,13 +39,13 @@ def lanes_at_work(threads: int, stages: Sequence[Any]) -> dict[str, float]:
     return {"threads": threads, "expansions": sum(knots) / sum(blocks)}
 
 
-NEXT, ENDED, STOP = range(3)
-"""The numbers that threads share: the next problem, how many have ended, whether to stop."""
+ENDED, STOP = range(2)
+"""The numbers that threads share: how many problems have ended, whether to stop."""
 
 
 def run_workers(work: Callable[[Array], None], threads: int, told: Told) -> Ran:
     """Call a function of the numbers that threads share on each of some threads."""
-    shared = np.zeros(3, np.int64)
+    shared = np.zeros(2, np.int64)
     with running(), ThreadPoolExecutor(threads, thread_name_prefix="batch") as pool:
         try:
             wait_for([pool.submit(work, shared) for _ in range(threads)], shared, told)
@@ -61,15 +61,15 @@ def wait_for(futures: list[Any], shared: Array, told: Told) -> None:
         try:
             unfinished = wait(futures, timeout=POLL).not_done
             if interrupted():
-                shared[2] = 1
-            if told is not None and not shared[2]:
-                told(int(shared[1]))
+                shared[STOP] = 1
+            if told is not None and not shared[STOP]:
+                told(int(shared[ENDED]))
             if not unfinished:
                 break
         except KeyboardInterrupt:
-            shared[2] = 1
+            shared[STOP] = 1
         except BaseException:  # of ``told``: it goes on its way when the threads have ended
-            shared[2] = 1
+            shared[STOP] = 1
             raise
     for future in futures:
         future.result()

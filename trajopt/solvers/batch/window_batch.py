@@ -158,7 +158,7 @@ class WindowBatch(Rows, ABC):
     def _note_stopped(self, number: int, method: Any, slot: Any, answer: Callable[[Any], Any]) -> None:
         if method.begun:
             ended = run_alone(method.stopped(gains=self.K is not None), answer)
-            self._note(number, method, slot, ended, np.zeros(3, np.int64))
+            self._note(number, method, slot, ended, np.zeros(2, np.int64))
 
     def _note(self, number: int, method: Any, slot: Any, ended: Any, stop: Array) -> None:
         """Take what a solve has come to: where it is, also where its method has raised an error."""

@@ -14,6 +14,7 @@ Numer. Anal. 7, 1987), and near the solution progress is slow.
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Generator
 from math import inf, nan, sqrt
 from typing import Any, NamedTuple
@@ -56,6 +57,7 @@ from trajopt.solvers.rules.line_search import (
     adapted,
     decrease,
     expected_decrease,
+    reference,
     share,
 )
 from trajopt.solvers.rules.regularization import Regularization
@@ -110,7 +112,8 @@ class ShootingMethod:
 
     at, stop: the iterate, and the larger of its gradient and its largest gap, each by its tolerance. begun: whether there is one.
     kkt: its scaled KKT error under the last policy, NaN where it is not known. going: whether the slot has yet to go there
-    (STAY: it is there). iteration: iterations done. corrects: whether there are nodes whose gaps close linearly.
+    (STAY: it is there). iteration: iterations done. last: the last iterates. corrects: whether there are nodes whose gaps
+    close linearly.
     """
 
     def __init__(
@@ -130,6 +133,7 @@ class ShootingMethod:
         self.penalty, self.drift = options.penalty, STEADY
         self.at = Point(False, *[nan] * 5)
         self.best, self.best_stop, self.is_best = self.at, inf, False
+        self.last = deque[Point](maxlen=options.nonmonotone)
         self.kkt = self.cheaper_kkt = self.stop = nan
         self.change, self.failed_at = 0.0, -1
         self.iteration = self.idle = 0
@@ -173,6 +177,7 @@ class ShootingMethod:
         o = self.options
         gradient, defect = at.gradient / o.gradient_tolerance, at.defect / o.defect_tolerance
         self.at, self.stop = at, defect if defect > gradient else gradient
+        self.last.append(at)
 
     def _measured(self) -> Generator[Request, Any, float]:
         """Stand at the iterate; its scaled KKT error under the last policy."""
@@ -300,7 +305,7 @@ class ShootingMethod:
             return None
         at = self.at
         self.penalty = penalty = adapted(self.penalty, step.D1, step.D2, at.gap)
-        start, regularization = at.cost + penalty * at.gap, self.regularization
+        start, regularization = reference(self.last, penalty), self.regularization
         hoped = expected_decrease(penalty, 1.0, step.D1, step.D2, at.gap)
         promise = share(hoped, start)
         found, new, kkt = None, None, nan
@@ -358,9 +363,10 @@ class ShootingMethod:
         either sign, and where that is negative it converges linearly, by steps that are too short.
         """
         ratio, actual = self.options.accept_ratio, decrease(start, self.penalty, step.trial)
+        risen = start - (self.at.cost + self.penalty * self.at.gap)
         best = Found(actual >= ratio * hoped > 0.0, 0, 1.0, hoped, actual, step.trial)
         if best.accepted:
-            if actual >= TOO_MUCH * hoped:
+            if actual - risen >= TOO_MUCH * hoped:
                 return (yield from self._stretched(place, best, start))
             if actual >= LOWER_RATIO * hoped:
                 return best

@@ -1,12 +1,15 @@
 """The l1 merit of a line search: phi = cost + penalty |d|_1, with d the gaps, and what it accepts.
 
 The merit is exact for a penalty above the largest multiplier (J. Nocedal, S. Wright, Numerical Optimization, 2006, Theorem 17.3).
+A nonmonotone search compares a trial with the largest merit of the last iterates (L. Grippo, F. Lampariello, S. Lucidi, SIAM J.
+Numer. Anal. 23, 1986).
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from math import inf, isfinite
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 PENALTY_MARGIN = 0.1
 """rho of Nocedal & Wright, eq. 18.36."""
@@ -76,8 +79,22 @@ def expected_decrease(penalty: float, alpha: float, D1: float, D2: float, gap: f
     return -(alpha * D1 + 0.5 * alpha * alpha * D2) + alpha * penalty * gap
 
 
+class HasMerit(Protocol):
+    """A trajectory: its cost, and the l1 norm of its gaps."""
+
+    @property
+    def cost(self) -> float: ...
+    @property
+    def gap(self) -> float: ...
+
+
+def reference(last: Iterable[HasMerit], penalty: float) -> float:
+    """The largest merit of the last iterates, which a trial is compared with."""
+    return max([at.cost + penalty * at.gap for at in last])
+
+
 def decrease(start: float, penalty: float, trial: Trial) -> float:
-    """By how much a trial is below the merit at the start, -inf where something is not finite."""
+    """By how much a trial is below the reference merit ``start``, -inf where something is not finite."""
     actual = start - (trial.cost + penalty * trial.gap)
     return actual if isfinite(actual) else -inf
 

@@ -27,7 +27,6 @@ from dynamics_backends.compiled.interface.libraries import (
 )
 from dynamics_backends.protocol import Array
 from trajopt.guesses.guesses import Guess
-from trajopt.results.records import Journal
 from trajopt.solvers.barrier_rules import KAPPA_SIGMA
 from trajopt.solvers.interior import library
 from trajopt.solvers.interior.library import Kernels, Multipliers as MultiplierArrays
@@ -44,7 +43,6 @@ from trajopt.solvers.methods.interior_requests import (
     Measure,
     Multipliers,
     Newton,
-    Request,
     Restore,
     Restored,
     Return,
@@ -55,6 +53,7 @@ from trajopt.solvers.methods.interior_requests import (
     Way,
 )
 from trajopt.solvers.rules.interior_measures import Violation
+from trajopt.solvers.window.slots import Slot, checked, constants, kernel
 from trajopt.stage.compiled.compiled_end import CompiledEnd
 from trajopt.stage.compiled.compiled_stages import CompiledStages
 from trajopt.stage.compiled.library import StagesData
@@ -85,22 +84,18 @@ SlotData = struct_of(
     ),
 )
 ProblemData = struct_of("interior_problem_t", "stages end x0 xs us lower upper target at to_xs to_us")
-_SIZES = [ctypes.sizeof(of) for of in (SlotData, PartData, ProblemData)]
-_ASKED, _ANSWER, _SECONDS = SlotData.asked_0.offset, SlotData.answer_0.offset, SlotData.seconds_0.offset
+_ASKED, _ANSWER = SlotData.asked_0.offset, SlotData.answer_0.offset
 _REQUESTS = {of: Struct(f"{len(of._fields)}d") for of in (Newton, Center, Take)}
 """Those of each iteration, whose numbers the kernels read."""
-_SECONDS_OF, _SUMS, _DIRECTION = Struct("3d"), Struct("10d"), Struct("14d")
+_SUMS, _DIRECTION = Struct("10d"), Struct("14d")
 _TRIAL, _BEGUN, _CORRECTED = Struct("6d"), Struct("7d"), Struct("9d")
 _new = tuple.__new__  # of named tuples, in a fifth of the time
 
 
 def source(ndx: int, nu: int) -> str:
     """The text of the functions."""
-    constants = [f"#define {name} {value!r}" for name, value in _CONSTANTS.items()]
     types = (files("trajopt.stage") / "kernels" / "stage_types.h").read_text()
-    folder = files("trajopt.solvers.window") / "kernels"
-    texts = [(folder / name).read_text() for name in _KERNELS]
-    return "\n".join([library.source(ndx, nu), *constants, types, *texts])
+    return "\n".join([library.source(ndx, nu), constants(_CONSTANTS), types, *map(kernel, _KERNELS)])
 
 
 def kernels(ndx: int, nu: int) -> Kernels:
@@ -115,15 +110,12 @@ def kernels(ndx: int, nu: int) -> Kernels:
 def _kernels(ndx: int, nu: int, soon: bool) -> Kernels:
     if not has_compiler():
         raise CompilerError("solver 'ipm' needs a C compiler, and no working one was found; use 'dms' or 'sqp'")
-    return checked((loaded_soon if soon else load)(source(ndx, nu)))
+    return kernels_of((loaded_soon if soon else load)(source(ndx, nu)))
 
 
-def checked(found: ctypes.CDLL) -> Kernels:
+def kernels_of(found: ctypes.CDLL) -> Kernels:
     """The functions of a library. Raises RuntimeError where its structs are others."""
-    size = bound(found, "interior_size", "i", ctypes.c_long)
-    if [size(i) for i in range(len(_SIZES))] != _SIZES:
-        raise RuntimeError("interior_slot.h and interior_slot.py disagree about their structs")
-    return Kernels(found)
+    return Kernels(checked(found, "interior_size", (SlotData, PartData, ProblemData)))
 
 
 def serves(program: StageProgram, *, alone: bool) -> bool:
@@ -153,19 +145,16 @@ def kept_by(program: StageProgram) -> list[int]:
     return sizes
 
 
-class InteriorSlot:
+class InteriorSlot(Slot):
     """interior_t with its memory: what answers the requests for problems of one structure, one after the other.
 
-    system, points, steps, z: the linear system, the points, steps and multipliers that it works with. own_rooms: whether the
-    kernels work in memory of its own, as where another thread calls them. shared: the memory of a window where the slot is one of
-    it: room for kernels, and by phase what first derivatives leave for second ones. restore, come_back: who answers
-    :class:`Restore` and :class:`Return`. method: what runs there in a window. request, since: what it waits for there, and from
-    which turn on.
+    system, points, steps, z: the linear system, the points, steps and multipliers that it works with. own_rooms: see
+    :class:`~trajopt.solvers.window.slots.Slot`. shared: the memory of a window where the slot is one of it: room for kernels, and
+    by phase what first derivatives leave for second ones. restore, come_back: who answers :class:`Restore` and :class:`Return`.
+    method: what runs there in a window.
     """
 
-    request: Any = None
     method: InteriorPoint | None = None
-    since = 0
 
     def __init__(
         self,
@@ -178,8 +167,8 @@ class InteriorSlot:
         own_rooms: bool = False,
         shared: tuple[Array, list[Array]] | None = None,
     ) -> None:
-        self.program, self.points, self.z, self._own_rooms = program, points, z, own_rooms
-        self._window_room = None if shared is None else shared[0]
+        super().__init__(SlotData(), own_rooms=own_rooms, room=None if shared is None else shared[0])
+        self.program, self.points, self.z = program, points, z
         self.restore: Callable[[Restore], Restored | None] = lambda _: None
         self.come_back: Callable[[], Trial]
         self._given: Mapping[str, Array] | None = None
@@ -190,11 +179,12 @@ class InteriorSlot:
         self._work = [
             aligned(max(size, 1)) for size in (program.N * program.n, *2 * (program.rows, len(program.fixed)))
         ]
-        self._alive: list[Any] = [system, steps, kept, tables]
+        self._system, self._steps = system, steps
+        self._alive += [kept, tables]
         self.parts = (PartData * len(stages))(*(self._part(i) for i in range(len(stages))))
         _, rows, count = program.parts[-1]
         exact = program.orders[-1] == EXACT
-        d = self.data = SlotData()
+        d = self.data
         d.parts, d.count = ctypes.addressof(self.parts), len(stages)
         d.end_row, d.end_count, d.end_exact = rows.start, count, exact
         d.end_values, d.end_expand = code_of(end.library.end_values), code_of(end.library.end_first)
@@ -214,7 +204,6 @@ class InteriorSlot:
             ahead, foreseen = (ctypes.c_void_p * len(program.parts))(), program.multipliers()
             self._alive += [ahead, foreseen]
             d.ahead, (d.foreseen_lambda, d.foreseen_y) = ctypes.addressof(ahead), foreseen.addresses[:2]
-        self.address = ctypes.addressof(d)
         self._bind(system.kernels.library)
 
     @classmethod
@@ -229,19 +218,9 @@ class InteriorSlot:
     @property
     def bytes(self) -> int:
         """Bytes of the memory of a slot of a window."""
-        system, steps, *_ = self._alive
-        blocks: list[Any] = [*(p.v for p in self.points), *(s.z.lam for s in steps), system.lq.A, system.rows]
+        system = self._system
+        blocks: list[Any] = [*(p.v for p in self.points), *(s.z.lam for s in self._steps), system.lq.A, system.rows]
         return int(sum(b.base.nbytes for b in blocks) + system.lq.knots.nbytes)
-
-    def close(self) -> None:
-        """Memory is given back with the slot."""
-
-    def _room(self, rooms: Any) -> int:
-        room = self._window_room
-        if room is None:
-            room = aligned(rooms.doubles) if self._own_rooms else rooms[0]
-        self._alive.append(room)
-        return address(room)
 
     def _rooms_kept(self) -> list[Array | None]:
         """By phase, what first derivatives leave for second ones."""
@@ -293,21 +272,6 @@ class InteriorSlot:
         self._go_to(self.address, self.points.index(point))
         return self.trial()
 
-    def put(self) -> None:
-        """Write the trajectory at the point to where the problem wants it."""
-        self._put(self.address)
-
-    @property
-    def seconds(self) -> tuple[float, float, float]:
-        """Seconds in derivatives, linear algebra and values since the last call of this."""
-        spent: Any = _SECONDS_OF.unpack_from(self.data, _SECONDS)
-        _SECONDS_OF.pack_into(self.data, _SECONDS, 0.0, 0.0, 0.0)
-        return spent
-
-    def note_times(self, journal: Journal) -> None:
-        """Add the seconds since the last call to the record in the making."""
-        journal.spent(*self.seconds)
-
     # -- answers ----------------------------------------------------------------------------------------------------------
     def _bind(self, own: ctypes.CDLL) -> None:
         """The functions of the library, with what they take."""
@@ -331,10 +295,6 @@ class InteriorSlot:
             Restore: lambda r: self.restore(r),
             Return: lambda _: self.come_back(),
         }
-
-    def answer(self, request: Request) -> Any:
-        """The answer to a request (:mod:`trajopt.solvers.methods.interior_requests`)."""
-        return self._answers[type(request)](request)
 
     def _started(self, r: Start) -> Begun:
         self._start(self.address, self.problem, r.push)

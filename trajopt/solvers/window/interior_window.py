@@ -7,11 +7,10 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from importlib.resources import files
 from math import sqrt
 from typing import Any, cast
 
-from dynamics_backends.compiled.interface.libraries import address, aligned, bound, code_of, load, struct_of
+from dynamics_backends.compiled.interface.libraries import address, aligned, bound, code_of, struct_of
 from trajopt.lq import equality_lq
 from trajopt.problem.ocp import OCP
 from trajopt.solvers.interior.library import Kernels
@@ -20,6 +19,7 @@ from trajopt.solvers.methods.interior_requests import Center, Newton, Start, Tak
 from trajopt.solvers.window import interior_slot
 from trajopt.solvers.window.groups import GroupedWindow
 from trajopt.solvers.window.interior_slot import InteriorSlot, kept_by
+from trajopt.solvers.window.slots import loaded, window_source
 from trajopt.stage.compiled import builds
 from trajopt.stage.compiled.library import ABREAST, Library
 
@@ -33,12 +33,10 @@ _Phase = struct_of("window_phase_t", "expand curve kept")
 @lru_cache(maxsize=16)
 def kernels(ndx: int, nu: int) -> Kernels:
     """The functions of a window for n = ndx states and m = nu controls, compiled or from the cache."""
-    text = (files("trajopt.solvers.window") / "kernels" / "interior_window.h").read_text()
-    found = load("\n".join([interior_slot.source(ndx, nu), text]))
-    size = bound(found, "interior_window_size", "i", ctypes.c_long)
-    if [ctypes.sizeof(_Window), ctypes.sizeof(_Phase)] != [size(i) for i in range(2)]:
-        raise RuntimeError("interior_window.h and interior_window.py disagree about their structs")
-    return interior_slot.checked(found)
+    found = loaded(
+        window_source(interior_slot.source(ndx, nu), "interior_window.h"), "interior_window_size", (_Window, _Phase)
+    )
+    return interior_slot.kernels_of(found)
 
 
 def libraries_abreast(ocp: OCP, program: StageProgram) -> list[Library]:

@@ -50,7 +50,8 @@ def solve_newton(
     if kernels_serve(ocp, evaluator, lq_solver, exact):
         from trajopt.solvers.window.newton_slot import NewtonSlot
 
-        slot = NewtonSlot.of(ocp, evaluator, exact, lq_solver, options.max_backtracks + 1, kept)  # type: ignore[arg-type]
+        given = ocp, evaluator, exact, lq_solver, options.max_backtracks + 1
+        slot = NewtonSlot.of(kept, *given, may_follow=evaluator.may_follow)  # type: ignore[attr-defined]
     own = method(slot.take(ocp, guess), options, options.max_iterations)
 
     def refused() -> Blamed:

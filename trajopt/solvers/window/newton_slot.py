@@ -7,22 +7,18 @@ knows no sizes, so one library serves all problems.
 from __future__ import annotations
 
 import ctypes
-import itertools
-import math
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from importlib.resources import files
 from struct import Struct
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from dynamics_backends.compiled.interface.libraries import address, aligned, bound, code_of, is_there, load, struct_of
+from dynamics_backends.compiled.interface.libraries import bound, code_of, is_there, struct_of
 from dynamics_backends.protocol import Array
 from trajopt.guesses.guesses import Guess
 from trajopt.lq.compiled_lq import CompiledLQ
 from trajopt.problem.ocp import OCP
-from trajopt.results.records import Journal
 from trajopt.solvers import barrier_rules
 from trajopt.solvers.methods.method import Size
 from trajopt.solvers.methods.requests import (
@@ -35,48 +31,39 @@ from trajopt.solvers.methods.requests import (
     Keep,
     OnBounds,
     Point,
-    Request,
     Restore,
     Roll,
-    Solved,
     Start,
     Step,
     Trial,
     Turn,
 )
 from trajopt.solvers.window import barrier
-from trajopt.solvers.window.memory import LINE, TRIALS, common_source, shelf, trials_together
+from trajopt.solvers.window.memory import TRIALS, common_source, trials_together
+from trajopt.solvers.window.slots import ITERATE, ArraySlot, Layout, constants, kernel, layout_of, loaded, prefixed
 from trajopt.stage.compiled.compiled_end import CompiledEnd
 from trajopt.stage.compiled.compiled_stages import CompiledStages
 from trajopt.stage.compiled.library import StagesData
 from trajopt.stage.evaluation import Evaluator, StageEvaluator
-from trajopt.stage.kept import Kept
 
 ANSWER = 32
 """Numbers of an answer at most."""
 _new = tuple.__new__  # of named tuples, in a fifth of the time
-_NAME = "newton"
-"""Under which memory is kept."""
 _CONSTANTS = {
     "ANSWER": ANSWER,
     "FRACTIONS": len(FRACTIONS),
     **{name: getattr(barrier_rules, name) for name in ("KAPPA_SIGMA", "TAU", "PUSH")},
     "HELD": barrier.HELD,
 }
-_POINT = "xs us x_next costs A B d Q q S R r lambda g cost:d gradient:d scaled:d defect:d theta:d costate:d plain:l"
 _STEP = "K k dx du xs us slope:d longest:d fraction:l"
 _PHASE = "first:l last:l read:l expand roll stages room"
 
 
-def _prefixed(prefix: str, fields: str) -> str:
-    return " ".join(f"{prefix}_{field}" for field in fields.split())
-
-
 def _numbered(prefix: str, count: int, fields: str) -> str:
-    return " ".join(_prefixed(f"{prefix}_{i}", fields) for i in range(count))
+    return " ".join(prefixed(f"{prefix}_{i}", fields) for i in range(count))
 
 
-PhaseData = struct_of("newton_phase_t", f"{_prefixed('exact', _PHASE)} {_prefixed('plain', _PHASE)} curve curve_room")
+PhaseData = struct_of("newton_phase_t", f"{prefixed('exact', _PHASE)} {prefixed('plain', _PHASE)} curve curve_room")
 ProblemData = struct_of(
     "newton_problem_t", "exact plain curved end plain_end x0 xs us lower upper to_xs to_us to_K to_k"
 )
@@ -86,13 +73,13 @@ SlotData = struct_of(
         (
             "phases end_expand end_values end_end end_room plain_expand plain_values plain_end plain_room",
             "n:l m:l riccati adjoint stationarity finite rollout N:l nx:l count:l alike:l widest:l trials:l lengths:l",
-            _numbered("point", 2, _POINT),
+            _numbered("point", 2, ITERATE),
             _numbered("step", 3, _STEP),
             "Vx Vxx cQ cS cR oQ oS oR mQ mS mR mr z move bend push pull own_alphas size X U D cost part_cost",
             "start stop_at trial alphas every none",
-            _prefixed("ahead", "delta:d asked:l under bend pull push K_0 K_1 K_2 k_0 k_1 k_2 dx du"),
-            _prefixed("ahead", "k_by_0 k_by_1 k_by_2 dx_by du_by finite:l convex:l share:l"),
-            _prefixed("ahead", "cost:d defect:d theta:d costate:d gradient:d scaled:d slope:d slope_1:d slope_2:d of"),
+            prefixed("ahead", "delta:d asked:l under bend pull push K_0 K_1 K_2 k_0 k_1 k_2 dx du"),
+            prefixed("ahead", "k_by_0 k_by_1 k_by_2 dx_by du_by finite:l convex:l share:l"),
+            prefixed("ahead", "cost:d defect:d theta:d costate:d gradient:d scaled:d slope:d slope_1:d slope_2:d of"),
             "problem at fresh tried_0 tried_1 last lower upper own_z mu:d controls:l",
             "bounded:l has_policy:l other_known:l curvature_known:l request:l place:l first:l past:l waits:l",
             *(f"seconds_{i}:d" for i in range(3)),
@@ -102,9 +89,8 @@ SlotData = struct_of(
 )
 """newton_t."""
 _POINT_SIZE = SlotData.point_1_xs.offset - SlotData.point_0_xs.offset
-_AT, _ANSWER, _SECONDS = SlotData.at.offset, SlotData.answer_0.offset, SlotData.seconds_0.offset
+_ANSWER = SlotData.answer_0.offset
 _POINT_ANSWER, _STEP_ANSWER = Struct(f"{len(Point._fields)}d"), Struct("7d")
-_SECONDS_OF = Struct("3d")
 _TRIALS_ANSWER = [Struct(f"{3 * count}d") for count in range(TRIALS + 1)]
 
 
@@ -123,8 +109,8 @@ class Sizes(NamedTuple):
 
 
 @lru_cache(maxsize=64)
-def layout(s: Sizes) -> tuple[dict[str, tuple[int, tuple[int, ...]]], int]:
-    """name -> (where an array begins, its shape), and the length of all together, in doubles."""
+def layout(s: Sizes) -> Layout:
+    """The arrays of a slot."""
     N, nx, n, m, lengths, windowed, bounded = s
     trials = 1 if windowed else TRIALS
     blocks = {"Q": (N + 1, n, n), "S": (N, m, n), "R": (N, m, m)}
@@ -152,17 +138,7 @@ def layout(s: Sizes) -> tuple[dict[str, tuple[int, tuple[int, ...]]], int]:
     shapes |= dict.fromkeys(("alphas", "own_alphas"), (lengths,)) | dict.fromkeys(("every", "none"), (N // 8 + 1,))
     shapes |= dict.fromkeys(("part_cost", "start", "stop_at", "trial"), (trials * N + trials,))
     shapes |= {"X": (trials, N + 1, nx), "U": (trials, N, m), "D": (trials, N, n), "cost": (trials,)}
-    sizes = [-(-math.prod(shape) // LINE) * LINE for shape in shapes.values()]
-    starts = [0, *itertools.accumulate(sizes)]
-    return dict(zip(shapes, zip(starts, shapes.values(), strict=False), strict=True)), starts[-1]
-
-
-@lru_cache(maxsize=64)
-def _pointers(s: Sizes) -> tuple[Array, Array]:
-    """Which words of newton_t point to arrays, and how many bytes these are from the first one."""
-    places, _ = layout(s)
-    fields = [getattr(SlotData, name).offset // 8 for name in places]
-    return np.array(fields), np.array([8 * at for at, _ in places.values()])
+    return layout_of(SlotData, shapes)
 
 
 def at_once() -> bool:
@@ -173,21 +149,15 @@ def at_once() -> bool:
 @lru_cache(maxsize=1)
 def source() -> str:
     """The C text of the slot."""
-    constants = [f"#define {name} {value!r}" for name, value in _CONSTANTS.items()]
     fractions = f"static const double fractions[] = {{{', '.join(map(repr, FRACTIONS))}}};"
-    folder = files("trajopt.solvers.window") / "kernels"
-    texts = [(folder / name).read_text() for name in ("barrier.h", "newton_slot.h")]
-    return "\n".join(["#include <float.h>", common_source(), *constants, fractions, *texts])
+    texts = map(kernel, ("barrier.h", "newton_slot.h"))
+    return "\n".join(["#include <float.h>", common_source(), constants(_CONSTANTS), fractions, *texts])
 
 
 @lru_cache(maxsize=1)
 def library() -> ctypes.CDLL:
     """The functions of a slot, compiled or from the cache."""
-    found = load(source())
-    size = bound(found, "newton_size", "i", ctypes.c_long)
-    if [size(i) for i in range(3)] != [*map(ctypes.sizeof, (SlotData, PhaseData, ProblemData))]:
-        raise RuntimeError("newton_slot.h and newton_slot.py disagree about their structs")
-    return found
+    return loaded(source(), "newton_size", (SlotData, PhaseData, ProblemData))
 
 
 def sizes_of(ocp: OCP, lengths: int, *, windowed: bool = False) -> Sizes:
@@ -208,13 +178,14 @@ def _is_compiled(evaluator: StageEvaluator, curved: bool) -> bool:
     return whole and type(end) is CompiledEnd
 
 
-class NewtonSlot:
+class NewtonSlot(ArraySlot):
     """newton_t with its memory: what answers the requests for problems of one structure, one after the other.
 
     plain: the evaluator of the Gauss-Newton Hessian of the cost; exact: the one that the curvature is added to, maybe the same,
-    or None. lengths: how many step lengths are tried at most. own_rooms: whether the kernels work in memory of its own, as
-    where another thread calls them. room: the memory of a window where the slot is one of it.
+    or None. lengths: how many step lengths are tried at most. rooms: see :class:`~trajopt.solvers.window.slots.Slot`.
     """
+
+    name = "newton"
 
     def __init__(
         self,
@@ -224,28 +195,21 @@ class NewtonSlot:
         lq: CompiledLQ,
         lengths: int,
         *,
-        own_rooms: bool = False,
         room: Array | None = None,
+        own_rooms: bool = False,
     ) -> None:
         self.sizes = sizes = sizes_of(ocp, lengths, windowed=room is not None)
         N, nx, n, m, *_ = sizes
-        self._places, doubles = layout(sizes)
-        self._memory = shelf.take(doubles)
+        super().__init__(SlotData(), layout(sizes), room=room, own_rooms=own_rooms)
         self._evaluators: Any = plain, exact
-        self._own_rooms, self._window_room, self._lq, self._kept = own_rooms, room, lq, list[Any]()
-        self._problem: tuple[Any, ...] = ()
-        self.home: Kept | None = None
-        self.data = d = SlotData()
-        fields, offsets = _pointers(sizes)
-        words: Any = np.frombuffer(d, np.int64)  # type: ignore[call-overload]
-        words[fields] = offsets + address(self._memory)
+        self._lq, d = lq, self.data
         self.view("alphas")[:] = 0.5 ** np.arange(lengths)
         self.view("every").view(np.int8)[:] = 1
         self.view("none").view(np.int8)[:] = 0
         of = exact or plain
         parts = zip(of.stages, plain.stages, plain.slices, plain.controls_read, strict=False)
         phases = (PhaseData * len(ocp.phases))(*(self._phase(*part, curved=exact is not None) for part in parts))
-        self._kept.append(phases)
+        self._alive.append(phases)
         for prefix, evaluator in (("end", of), ("plain", plain)):
             end: Any = evaluator.stages[-1]
             setattr(d, f"{prefix}_expand", code_of(end.library.end_first))
@@ -257,42 +221,14 @@ class NewtonSlot:
         stages: Any = plain.stages[:-1]
         d.trials = 1 if room is not None else trials_together(N, max(own.library.lanes for own in stages))
         d.lengths = lengths
-        self.address = ctypes.addressof(d)
         self._bind()
 
-    @classmethod
-    def of(
-        cls,
-        ocp: OCP,
-        plain: StageEvaluator,
-        exact: StageEvaluator | None,
-        lq: CompiledLQ,
-        lengths: int,
-        kept: Kept | None,
-    ) -> NewtonSlot:
-        """The slot of one problem, with memory that is kept, if it fits."""
-        known: NewtonSlot | None = None if kept is None else kept.prepared.pop(_NAME, None)
-        if known is not None and known.serves(ocp, plain, exact, lq, lengths):
-            known.home = kept
-            return known
-        made = cls(ocp, plain, exact, lq, lengths)
-        made.home = kept if plain.may_follow else None
-        return made
-
-    def serves(
-        self, ocp: OCP, plain: StageEvaluator, exact: StageEvaluator | None, lq: CompiledLQ, lengths: int
-    ) -> bool:
+    def serves(self, *given: Any) -> bool:
         """Whether it is made of these evaluators and this LQ solver, with memory for the problem."""
+        ocp, plain, exact, lq, lengths = given
         own_plain, own_exact = self._evaluators
         own = own_plain is plain and own_exact is exact and self._lq is lq
         return own and self.sizes == sizes_of(ocp, lengths)
-
-    def _room(self, rooms: Any) -> int:
-        room = self._window_room
-        if room is None:
-            room = aligned(rooms.doubles) if self._own_rooms else rooms[0]
-        self._kept.append(room)
-        return address(room)
 
     def _phase(self, exact: Any, plain: Any, knots: slice, read: int, *, curved: bool) -> Any:
         words: list[Any] = []
@@ -306,69 +242,23 @@ class NewtonSlot:
             *words, code_of(exact.curved.second), self._room(exact.curved.second_rooms(exact.data.substeps))
         )
 
-    def close(self) -> None:
-        """Give the memory back, or leave it for the next solve: nothing that came from here may be used any more."""
-        self._problem = ()
-        if self.home is None:
-            shelf.put_back(self._memory)
-        else:
-            self.home.prepared[_NAME], self.home = self, None
-
-    @property
-    def bytes(self) -> int:
-        """Bytes of its memory."""
-        return int(self._memory.nbytes)
-
-    def view(self, name: str) -> Array:
-        """One of the arrays."""
-        at, shape = self._places[name]
-        return self._memory[at : at + int(np.prod(shape))].reshape(shape)
-
     # -- a problem --------------------------------------------------------------------------------------------------------
     def take(self, ocp: OCP, guess: Guess) -> Size:
         """Take the problem that the evaluators have, with a guess."""
-        xs, us = (np.array(rows, dtype=float, order="C") for rows in guess)
-        N, m = us.shape
-        self._solution = own = Solved(xs, us, np.zeros((N, m, ocp.manifold.ndx)), np.zeros((N, m)))
         plain, exact = self._evaluators
         *stages, end = plain.stages
         *of, of_end = (exact or plain).stages
         curved = [] if exact is None else [s.curved_data for s in of]
         phases = [(StagesData * len(own))(*own) for own in ([s.data for s in of], [s.data for s in stages], curved)]
-        limits = [np.ascontiguousarray(b, float) for b in ocp.control_bounds or ()]
-        x0, ends = np.ascontiguousarray(ocp.x0, float), (of_end.data, end.data)
-        at = [*map(address, (x0, xs, us)), *(map(address, limits) if limits else (None, None))]
-        to = map(address, own)
-        problem = ProblemData(*map(ctypes.addressof, (*phases, *ends)), *at, *to)
-        self._problem = phases, limits, x0, problem
+        ends, values = (of_end.data, end.data), self._values(ocp, guess)
+        problem = ProblemData(*map(ctypes.addressof, (*phases, *ends)), *values)
+        self._problem: Any = phases, problem
         self.problem = ctypes.addressof(problem)
-        return Size(int(self.data.widest), us.size, bool(limits))
+        return Size(int(self.data.widest), guess.us.size, ocp.control_bounds is not None)
 
     @property
-    def trajectory(self) -> tuple[Array, Array]:
-        """xs and us of the point, as they are now."""
-        number = (self.data.at - self.address - SlotData.point_0_xs.offset) // _POINT_SIZE
-        return self.view(f"point_{number}_xs"), self.view(f"point_{number}_us")
-
-    @property
-    def cost(self) -> float:
-        """The cost at the point."""
-        number = (self.data.at - self.address - SlotData.point_0_xs.offset) // _POINT_SIZE
-        return float(getattr(self.data, f"point_{number}_cost"))
-
-    def put(self) -> None:
-        """Write the trajectory at the point to where the problem wants it."""
-        self._put(self.address)
-
-    def solution(self) -> Solved:
-        """The trajectory at the point, with the gains that were asked for."""
-        self.put()
-        return self._solution
-
-    def note_times(self, journal: Journal) -> None:
-        """Add the seconds in derivatives, sweeps and rollouts since the last call to the record in the making."""
-        journal.spent(*_SECONDS_OF.unpack_from(self.data, _SECONDS))
-        _SECONDS_OF.pack_into(self.data, _SECONDS, 0.0, 0.0, 0.0)
+    def _here(self) -> str:
+        return f"point_{(self.data.at - self.address - SlotData.point_0_xs.offset) // _POINT_SIZE}"
 
     # -- answers ------------------------------------------------------------------------------------------------------------
     def _bind(self) -> None:
@@ -401,10 +291,6 @@ class NewtonSlot:
             Turn: lambda _: self._turn(self.address),
             Gains: lambda r: self._gains(self.address, r.first),
         }
-
-    def answer(self, request: Request) -> Any:
-        """The answer to a request (:mod:`trajopt.solvers.methods.requests`)."""
-        return self._answers[type(request)](request)
 
     def _number(self, function: Callable[..., None], *given: Any) -> float:
         function(self.address, *given)

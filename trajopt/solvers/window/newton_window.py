@@ -9,7 +9,6 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from importlib.resources import files
 from typing import Any, cast
 
 from dynamics_backends.compiled.interface.libraries import (
@@ -18,7 +17,6 @@ from dynamics_backends.compiled.interface.libraries import (
     bound,
     code_of,
     find_toolchain,
-    load,
     struct_of,
 )
 from trajopt.lq.compiled_lq import CompiledLQ, abreast
@@ -42,6 +40,7 @@ from trajopt.solvers.window import newton_slot
 from trajopt.solvers.window.driver import WAIT
 from trajopt.solvers.window.groups import GroupedWindow
 from trajopt.solvers.window.newton_slot import NewtonSlot
+from trajopt.solvers.window.slots import loaded, window_source
 from trajopt.stage.compiled.library import Library
 from trajopt.stage.evaluation import StageEvaluator
 
@@ -58,13 +57,7 @@ _Phase = struct_of("window_phase_t", "first:l last:l read:l plain exact terms tr
 @lru_cache(maxsize=1)
 def library() -> ctypes.CDLL:
     """The functions of a window, compiled or from the cache."""
-    lanes = f"#ifndef LANES\n#define LANES {find_toolchain().lanes}\n#endif"
-    text = (files("trajopt.solvers.window") / "kernels" / "newton_window.h").read_text()
-    found = load("\n".join([newton_slot.source(), lanes, text]))
-    size = bound(found, "window_size", "i", ctypes.c_long)
-    if [ctypes.sizeof(_Window), ctypes.sizeof(_Phase)] != [size(i) for i in range(2)]:
-        raise RuntimeError("newton_window.h and newton_window.py disagree about their structs")
-    return found
+    return loaded(window_source(newton_slot.source(), "newton_window.h"), "window_size", (_Window, _Phase))
 
 
 class WindowSlot(NewtonSlot):

@@ -47,12 +47,13 @@ def solve_shooting(
     if not models and kernels_serve(ocp, evaluator, lq_solver):
         from trajopt.solvers.window.shooting_slot import ShootingSlot
 
-        slot = ShootingSlot.of(ocp, evaluator, lq_solver, options, kept)  # type: ignore[arg-type]
+        given = ocp, evaluator, lq_solver, options
+        slot = ShootingSlot.of(kept, *given, may_follow=evaluator.may_follow)  # type: ignore[attr-defined]
     else:
         own = tuple(models) or (PlainModel(options.hessian, evaluator),)
         slot = ShootingNumpy(ocp, evaluator, lq_solver, options, own, journal, curved=named.curved)
 
-    slot.take(guess)
+    slot.take(ocp, guess)
 
     def refused() -> Blamed:
         xs, us = slot.trajectory

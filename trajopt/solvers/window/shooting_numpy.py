@@ -94,7 +94,7 @@ class ShootingNumpy:
             Gains: self._gains,
         }
 
-    def take(self, guess: Guess) -> None:
+    def take(self, ocp: OCP, guess: Guess) -> None:
         """Take a guess of the problem."""
         self._guess = guess
 

@@ -7,24 +7,20 @@ all problems.
 from __future__ import annotations
 
 import ctypes
-import itertools
 import math
 from collections.abc import Callable
 from functools import lru_cache
-from importlib.resources import files
 from struct import Struct
 from typing import Any, NamedTuple, cast
 
 import numpy as np
 
-from dynamics_backends.compiled.interface.libraries import address, bound, code_of, is_there, load, struct_of
+from dynamics_backends.compiled.interface.libraries import address, bound, code_of, is_there, struct_of
 from dynamics_backends.protocol import Array
 from trajopt.guesses.guesses import Guess
 from trajopt.lq import bounded_lq
 from trajopt.lq.compiled_lq import CompiledLQ
 from trajopt.problem.ocp import OCP
-from trajopt.results.records import Journal
-from trajopt.solvers.methods.requests import Solved
 from trajopt.solvers.methods.shooting import NEARLY
 from trajopt.solvers.methods.shooting_requests import (
     GO,
@@ -40,7 +36,6 @@ from trajopt.solvers.methods.shooting_requests import (
     Kkt,
     Point,
     Rate,
-    Request,
     Roll,
     Start,
     Step,
@@ -48,17 +43,17 @@ from trajopt.solvers.methods.shooting_requests import (
 from trajopt.solvers.options import SLQOptions
 from trajopt.solvers.rules.line_search import DOUBLINGS, POLISHED, Trial
 from trajopt.solvers.shooting import iterate
-from trajopt.solvers.window.memory import LINE, TRIALS, common_source, shelf, trials_together
+from trajopt.solvers.window.memory import TRIALS, common_source, trials_together
+from trajopt.solvers.window.slots import ITERATE, ArraySlot, Layout, constants, kernel, layout_of, loaded, prefixed
 from trajopt.stage.compiled.compiled_stages import node_flags
 from trajopt.stage.evaluation import Shooting, StageEvaluator
-from trajopt.stage.kept import Kept
 
 SLOTS = 3
 ANSWER = 2 * TRIALS
 """Numbers of an answer at most."""
+SIDE_BY_SIDE = 2
+"""Step lengths that one problem of a window tries side by side."""
 _new = tuple.__new__  # of named tuples, in a fifth of the time
-_NAME = "shooting"
-"""Under which memory is kept."""
 _CONSTANTS = {
     "MAX_SWEEPS": bounded_lq.MAX_SWEEPS,
     "ENOUGH": bounded_lq.ENOUGH,
@@ -75,12 +70,7 @@ _CONSTANTS = {
 """Constants that the C text takes from Python."""
 _BLOCKS = ("A", "B", "Q", "q", "S", "R", "r")
 """Blocks that are the first iterate's where iterates share them."""
-_ITERATE = "xs us x_next costs lambda g A B d Q q S R r cost:d gradient:d defect:d gap:d"
 _POLICY, _STEP, _PROBLEM, _LIMITS = "K k Vx Vxx", "dx du", "A B d Q q S R r N:l", "lower upper"
-
-
-def _prefixed(prefix: str, fields: str) -> str:
-    return " ".join(f"{prefix}_{field}" for field in fields.split())
 
 
 PhaseData = struct_of("phase_t", "first:l last:l read:l expand roll stages room")
@@ -93,26 +83,26 @@ SlotData = struct_of(
             "phases end_expand end_values end_end end_room",
             "n:l m:l riccati adjoint stationarity finite rollout",
             "node alphas lower upper",
-            *(_prefixed(f"slot_{i}", _ITERATE) for i in range(SLOTS)),
-            _prefixed("policy", _POLICY),
+            *(prefixed(f"slot_{i}", ITERATE) for i in range(SLOTS)),
+            prefixed("policy", _POLICY),
             "spare_K spare_k",
-            *(_prefixed(name, _STEP) for name in ("step", "current", "extra")),
+            *(prefixed(name, _STEP) for name in ("step", "current", "extra")),
             "lower_du upper_du masked size",
-            _prefixed("bounded", "R q r zero lower upper k lambda g"),
-            _prefixed("about", _POLICY),
-            _prefixed("move", _STEP),
-            *(_prefixed(f"bounded_{name}", _PROBLEM) for name in ("p", "local")),
-            *(_prefixed(f"bounded_{name}", _LIMITS) for name in ("limits", "room")),
-            _prefixed("bounded_policy", _POLICY),
-            _prefixed("bounded", "enough:d least:d stage:l left:l failed:l"),
-            _prefixed("sweep", "p bounds to on_state:d on_control:d failed:l"),
+            prefixed("bounded", "R q r zero lower upper k lambda g"),
+            prefixed("about", _POLICY),
+            prefixed("move", _STEP),
+            *(prefixed(f"bounded_{name}", _PROBLEM) for name in ("p", "local")),
+            *(prefixed(f"bounded_{name}", _LIMITS) for name in ("limits", "room")),
+            prefixed("bounded_policy", _POLICY),
+            prefixed("bounded", "enough:d least:d stage:l left:l failed:l"),
+            prefixed("sweep", "p bounds to on_state:d on_control:d failed:l"),
             "X U D cost part_cost start stop trial problem at:l fresh:l best:l kkt:d",
-            _prefixed(
+            prefixed(
                 "ahead", "on_state:d on_control:d closed:l found:l d lambda g costs K k dx du held_lambda held_g under"
             ),
-            _prefixed("ahead", "change:d slope:d defect:d kkt:d kkt_under:d of mu:d nearly:d"),
-            _prefixed("trials", "N:l nonlinear:l xs us dx du K gaps lower upper alphas node X U D ddx ddu"),
-            _prefixed("parts", "origin:l start stop trial cost"),
+            prefixed("ahead", "change:d slope:d defect:d kkt:d kkt_under:d of mu:d nearly:d"),
+            prefixed("trials", "N:l nonlinear:l xs us dx du K gaps lower upper alphas node X U D ddx ddu"),
+            prefixed("parts", "origin:l start stop trial cost"),
             "phase:l tasks:l rolling_count:l request:l rolled:l waits:l mu:d",
             *(f"seconds_{i}:d" for i in range(3)),
             *(f"answer_{i}:d" for i in range(ANSWER)),
@@ -120,9 +110,8 @@ SlotData = struct_of(
     ),
 )
 """shooting_t."""
-_ANSWER, _SECONDS = SlotData.answer_0.offset, SlotData.seconds_0.offset
+_ANSWER = SlotData.answer_0.offset
 _POINT_ANSWER, _STEP_ANSWER, _TRIAL_ANSWER, _RATE_ANSWER = Struct("6d"), Struct("7d"), Struct("2d"), Struct("2d")
-_SECONDS_OF = Struct("3d")
 _TRIALS_ANSWER = [Struct(f"{2 * count}d") for count in range(TRIALS + 1)]
 REFUSED = Trial(math.inf, math.inf)
 
@@ -143,13 +132,13 @@ class Sizes(NamedTuple):
 
 def sizes_of(ocp: OCP, *, windowed: bool = False) -> Sizes:
     """The sizes of a problem."""
-    manifold, trials = ocp.manifold, 1 if windowed else TRIALS
+    manifold, trials = ocp.manifold, SIDE_BY_SIDE if windowed else TRIALS
     return Sizes(ocp.horizon, manifold.nx, manifold.ndx, ocp.nu, trials, ocp.control_bounds is not None, windowed)
 
 
 @lru_cache(maxsize=64)
-def layout(s: Sizes) -> tuple[dict[str, tuple[int, tuple[int, ...]]], int]:
-    """name -> (where an array begins, its shape), and the length of all together, in doubles."""
+def layout(s: Sizes) -> Layout:
+    """The arrays of a slot."""
     N, nx, n, m, L, bounded, windowed = s
     own = {
         "xs": (N + 1, nx), "us": (N, m), "x_next": (N, nx), "costs": (N + 1,), "lambda": (N + 1, n), "g": (N, m),
@@ -171,27 +160,13 @@ def layout(s: Sizes) -> tuple[dict[str, tuple[int, tuple[int, ...]]], int]:
         shapes |= {"masked": (N, m, n), "bounded_R": (N, m, m), "bounded_q": (N + 1, n), "bounded_zero": (N, n)}
         shapes |= {f"about_{k}": v for k, v in policy.items()} | {f"move_{k}": v for k, v in step.items()}
     shared = {f"slot_{i}_{k}": f"slot_0_{k}" for i in range(1, SLOTS) for k in _BLOCKS} if windowed else {}
-    sizes = [0 if name in shared else -(-math.prod(shape) // LINE) * LINE for name, shape in shapes.items()]
-    starts = [0, *itertools.accumulate(sizes)]
-    places = dict(zip(shapes, zip(starts, shapes.values(), strict=False), strict=True))
-    return {name: places[shared.get(name, name)] for name in places}, starts[-1]
-
-
-@lru_cache(maxsize=64)
-def _pointers(s: Sizes) -> tuple[Array, Array]:
-    """Which words of shooting_t point to arrays, and how many bytes these are from the first one."""
-    places, _ = layout(s)
-    fields = [getattr(SlotData, name).offset // 8 for name in places]
-    return np.array(fields), np.array([8 * at for at, _ in places.values()])
+    return layout_of(SlotData, shapes, shared)
 
 
 @lru_cache(maxsize=1)
 def source() -> str:
     """The C text of the slot."""
-    constants = [f"#define {name} {value!r}" for name, value in _CONSTANTS.items()]
-    folder = files("trajopt.solvers.window") / "kernels"
-    texts = [(folder / name).read_text() for name in ("bounded_lq.h", "shooting_slot.h")]
-    return "\n".join([common_source(), *constants, *texts])
+    return "\n".join([common_source(), constants(_CONSTANTS), *map(kernel, ("bounded_lq.h", "shooting_slot.h"))])
 
 
 def at_once() -> bool:
@@ -202,22 +177,16 @@ def at_once() -> bool:
 @lru_cache(maxsize=1)
 def library() -> ctypes.CDLL:
     """The functions of a slot, compiled or from the cache."""
-    found = load(source())
-    size = bound(found, "shooting_size", "i", ctypes.c_long)
-    if [size(i) for i in range(3)] != [*map(ctypes.sizeof, (SlotData, ProblemData, PhaseData))]:
-        raise RuntimeError("shooting_slot.h and shooting_slot.py disagree about their structs")
-    return found
+    return loaded(source(), "shooting_size", (SlotData, ProblemData, PhaseData))
 
 
-class ShootingSlot:
+class ShootingSlot(ArraySlot):
     """shooting_t with its memory: what answers the requests for problems of one structure, one after the other.
 
-    room: the memory of a window where the slot is one of it, whose kernels have no other. request, since: what it waits for there,
-    and from which turn on.
+    room: see :class:`~trajopt.solvers.window.slots.Slot`.
     """
 
-    request: Any = None
-    since = 0
+    name = "shooting"
 
     def __init__(
         self,
@@ -229,18 +198,12 @@ class ShootingSlot:
         room: Array | None = None,
     ) -> None:
         self.sizes = sizes = sizes_of(ocp, windowed=room is not None)
-        self._places, doubles = layout(sizes)
-        self._memory = shelf.take(doubles)
-        self._evaluator, self._lq = evaluator, lq
-        self._kept, self._options = list[Any](), cast("SLQOptions | None", None)
-        self.home: Kept | None = None
-        self.data = d = SlotData()
-        fields, offsets = _pointers(sizes)
-        words: Any = np.frombuffer(d, np.int64)  # type: ignore[call-overload]
-        words[fields] = offsets + address(self._memory)
-        stages, end = self._stages(evaluator, room)
+        super().__init__(SlotData(), layout(sizes), room=room)
+        self._evaluator, self._lq, d = evaluator, lq, self.data
+        self._options = cast("SLQOptions | None", None)
+        stages, end = self._stages(evaluator)
         phases = (PhaseData * len(stages))(*stages)
-        self._kept.append(phases)
+        self._alive.append(phases)
         d.N, d.nx, d.n, d.m = sizes[:4]
         d.count, d.phases = len(phases), ctypes.addressof(phases)
         d.end_expand, d.end_values, d.end_end, d.end_room = end
@@ -248,122 +211,55 @@ class ShootingSlot:
         d.shared = room is not None
         if sizes.bounded:
             self.view("bounded_zero")[:] = 0.0
-        self.address = ctypes.addressof(d)
-        self._problem = ProblemData()
-        self.problem = ctypes.addressof(self._problem)
         self._bind()
-        self.prepare(ocp, options)
+        self._take_options(ocp, options)
 
-    def _stages(self, evaluator: StageEvaluator, room: Array | None) -> tuple[list[Any], tuple[Any, ...]]:
+    def _stages(self, evaluator: StageEvaluator) -> tuple[list[Any], tuple[Any, ...]]:
         """The phases, and what evaluates their end."""
-
-        def of(rooms: Any) -> int:
-            own = rooms[0] if room is None else room
-            self._kept.append(own)
-            return address(own)
-
         *stages, end = evaluator.stages
-        phases, libraries = list[Any](), self._kept
+        phases = list[Any]()
         for stage, knots, read in zip(stages, evaluator.slices, evaluator.controls_read, strict=False):
             own: Any = stage
             functions = code_of(own.library.first), code_of(own.library.rollout)
-            data = ctypes.addressof(own.data)
-            phases.append(PhaseData(knots.start, knots.stop, read, *functions, data, of(own.library.rooms)))
+            data, room = ctypes.addressof(own.data), self._room(own.library.rooms)
+            phases.append(PhaseData(knots.start, knots.stop, read, *functions, data, room))
         last: Any = end
-        libraries.append(last)
+        self._alive.append(last)
         functions = code_of(last.library.end_first), code_of(last.library.end_values)
-        return phases, (*functions, ctypes.addressof(last.data), of(last.library.rooms))
+        return phases, (*functions, ctypes.addressof(last.data), self._room(last.library.rooms))
 
-    @classmethod
-    def of(
-        cls, ocp: OCP, evaluator: StageEvaluator, lq: CompiledLQ, options: SLQOptions, kept: Kept | None
-    ) -> ShootingSlot:
-        """The slot of one problem, with memory that is kept, if it fits."""
-        known: ShootingSlot | None = None if kept is None else kept.prepared.pop(_NAME, None)
-        if known is not None and known.serves(ocp, evaluator, lq):
-            known.prepare(ocp, options)
-            known.home = kept
-            return known
-        made = cls(ocp, evaluator, lq, options)
-        made.home = kept if evaluator.may_follow else None
-        return made
+    def serves(self, *given: Any) -> bool:
+        """Whether it is made of this evaluator and this LQ solver, with memory for the problem; then it takes the options."""
+        ocp, evaluator, lq, options = given
+        if not (self._evaluator is evaluator and self._lq is lq and self.sizes == sizes_of(ocp)):
+            return False
+        self._take_options(ocp, options)
+        return True
 
-    def serves(self, ocp: OCP, evaluator: StageEvaluator, lq: CompiledLQ) -> bool:
-        """Whether it is made of this evaluator and this LQ solver, with memory for the problem."""
-        return self._evaluator is evaluator and self._lq is lq and self.sizes == sizes_of(ocp)
-
-    def prepare(self, ocp: OCP, o: SLQOptions) -> None:
-        """Take x0 and the bounds of a problem, and options."""
-        problem, d = self._problem, self.data
-        limits = [np.ascontiguousarray(b, float) for b in ocp.control_bounds or ()]
-        x0 = np.ascontiguousarray(ocp.x0, float)
-        problem.x0 = address(x0)
-        problem.lower, problem.upper = map(address, limits) if limits else (None, None)
-        self._values = x0, limits
+    def _take_options(self, ocp: OCP, o: SLQOptions) -> None:
         if o == self._options:
             return
-        shooting = Shooting.every(o.shooting, ocp.horizon, o.gaps)
+        d, shooting = self.data, Shooting.every(o.shooting, ocp.horizon, o.gaps)
         node, alphas = node_flags(shooting.nodes, ocp.horizon), lengths(o.max_backtracks)
         d.nonlinear, d.nodes, d.on_state = o.gaps == "nonlinear", len(shooting.nodes), o.regularize == "state"
         d.node, d.alphas = address(node), address(alphas)
         lanes = max(own.library.lanes for own in self._evaluator.stages[:-1])  # type: ignore[attr-defined]
         parts = 1 if d.nonlinear else len(shooting.nodes) + 1
-        d.abreast = 1 if self.sizes.windowed else trials_together(parts, lanes)  # in a window problems fill the lanes
+        d.abreast = SIDE_BY_SIDE if self.sizes.windowed else trials_together(parts, lanes)
         d.ahead_nearly = NEARLY * o.kkt_tolerance
         if self.sizes.windowed and not reads_linear_steps(ocp, o):
             d.ahead_dx = d.ahead_du = None
         self._options, self._arrays = o, (node, alphas)
 
-    def close(self) -> None:
-        """Give the memory back, or leave it for the next solve: nothing that came from here may be used any more."""
-        if self.home is None:
-            shelf.put_back(self._memory)
-        else:
-            self.home.prepared[_NAME], self.home = self, None
-
-    @property
-    def bytes(self) -> int:
-        """Bytes of its memory."""
-        return int(self._memory.nbytes)
-
-    def view(self, name: str) -> Array:
-        """One of the arrays."""
-        at, shape = self._places[name]
-        return self._memory[at : at + math.prod(shape)].reshape(shape)
-
     # -- a problem ----------------------------------------------------------------------------------------------------------
-    def take(self, guess: Guess) -> None:
-        """Take a guess of the problem that the evaluator has."""
-        xs, us = (np.array(rows, dtype=float, order="C") for rows in guess)
-        N, _, n, m, *_ = self.sizes
-        self._solution = own = Solved(xs, us, np.zeros((N, m, n)), np.zeros((N, m)))
-        problem = self._problem
-        problem.to_xs, problem.to_us, problem.to_K, problem.to_k = at = [*map(address, own)]
-        problem.xs, problem.us = at[:2]
+    def take(self, ocp: OCP, guess: Guess) -> None:
+        """Take the problem that the evaluator has, with a guess."""
+        self._problem = ProblemData(None, None, *self._values(ocp, guess))
+        self.problem = ctypes.addressof(self._problem)
 
     @property
-    def trajectory(self) -> tuple[Array, Array]:
-        """xs and us of the iterate, as they are now."""
-        return self.view(f"slot_{self.data.at}_xs"), self.view(f"slot_{self.data.at}_us")
-
-    @property
-    def cost(self) -> float:
-        """The cost at the iterate."""
-        return float(getattr(self.data, f"slot_{self.data.at}_cost"))
-
-    def put(self) -> None:
-        """Write the trajectory of the iterate to where the problem wants it."""
-        self._put(self.address)
-
-    def solution(self) -> Solved:
-        """The trajectory of the iterate, with the gains that were asked for."""
-        self.put()
-        return self._solution
-
-    def note_times(self, journal: Journal) -> None:
-        """Add the seconds in derivatives, sweeps and rollouts since the last call to the record in the making."""
-        journal.spent(*_SECONDS_OF.unpack_from(self.data, _SECONDS))
-        _SECONDS_OF.pack_into(self.data, _SECONDS, 0.0, 0.0, 0.0)
+    def _here(self) -> str:
+        return f"slot_{self.data.at}"
 
     # -- answers ------------------------------------------------------------------------------------------------------------
     def _bind(self) -> None:
@@ -392,10 +288,6 @@ class ShootingSlot:
             Kkt: lambda _: self._kkt(self.address),
             Gains: lambda r: self._sweep(self.address, r.mu),
         }
-
-    def answer(self, request: Request) -> Any:
-        """The answer to a request (:mod:`trajopt.solvers.methods.shooting_requests`)."""
-        return self._answers[type(request)](request)
 
     def _started(self) -> Point:
         self._start(self.address, self.problem)

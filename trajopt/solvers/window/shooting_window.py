@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable
 from functools import lru_cache
-from importlib.resources import files
 from typing import Any, cast
 
 from dynamics_backends.compiled.interface.libraries import (
@@ -14,7 +13,6 @@ from dynamics_backends.compiled.interface.libraries import (
     bound,
     code_of,
     find_toolchain,
-    load,
     struct_of,
 )
 from trajopt.lq.compiled_lq import CompiledLQ, abreast
@@ -24,6 +22,7 @@ from trajopt.solvers.options import SLQOptions
 from trajopt.solvers.window import shooting_slot
 from trajopt.solvers.window.groups import GroupedWindow
 from trajopt.solvers.window.shooting_slot import ShootingSlot, reads_linear_steps
+from trajopt.solvers.window.slots import loaded, window_source
 from trajopt.stage.evaluation import StageEvaluator
 
 ROLLS = 4
@@ -36,13 +35,7 @@ _Phase = struct_of("window_phase_t", "first rolled")
 @lru_cache(maxsize=1)
 def library() -> ctypes.CDLL:
     """The functions of a window, compiled or from the cache."""
-    lanes = f"#ifndef LANES\n#define LANES {find_toolchain().lanes}\n#endif"
-    text = (files("trajopt.solvers.window") / "kernels" / "shooting_window.h").read_text()
-    found = load("\n".join([shooting_slot.source(), lanes, text]))
-    size = bound(found, "window_size", "i", ctypes.c_long)
-    if [ctypes.sizeof(_Window), ctypes.sizeof(_Phase)] != [size(i) for i in range(2)]:
-        raise RuntimeError("shooting_window.h and shooting_window.py disagree about their structs")
-    return found
+    return loaded(window_source(shooting_slot.source(), "shooting_window.h"), "window_size", (_Window, _Phase))
 
 
 class ShootingWindow(GroupedWindow):
@@ -101,7 +94,7 @@ class ShootingWindow(GroupedWindow):
 _ANSWERS: dict[type, Callable[[ShootingSlot], Any]] = {
     **dict.fromkeys((Start, Expand), ShootingSlot.point),
     Direction: ShootingSlot.step,
-    Roll: lambda slot: slot.trials(1),
+    Roll: lambda slot: slot.trials(slot.data.rolling_count),
     Correct: lambda slot: slot.trials(1)[0],
     Gains: lambda _: None,
 }

@@ -56,7 +56,7 @@ _BUILTINS = frozenset(
 _NOT_CONTENT = frozenset(
     """
     __dict__ __weakref__ __doc__ __module__ __annotations__ __firstlineno__ __static_attributes__ __abstractmethods__ _abc_impl
-    __dataclass_fields__ __dataclass_params__ __orig_bases__ __parameters__ __annotate__ __qualname__ __classcell__
+    __repr__ __dataclass_fields__ __dataclass_params__ __orig_bases__ __parameters__ __annotate__ __qualname__ __classcell__
     _is_protocol _is_runtime_protocol __protocol_attrs__ __non_callable_proto_members__ __subclasshook__
     """.split()  # noqa: SIM905
 )

@@ -6,6 +6,7 @@ import random
 import subprocess
 import sys
 import types
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -38,6 +39,17 @@ def made(text, **globals_):
 def users(power):
     """A closure."""
     return lambda x, u, t, p: [x[0] ** power]
+
+
+@dataclass(frozen=True, eq=False)
+class Cart:
+    """Dynamics as a method of a dataclass, whose generated ``__repr__`` asks for identities."""
+
+    mass: float
+    wind: np.ndarray
+
+    def motion(self, x, u, t, p):
+        return [x[1], u[0] / self.mass + self.wind[0]]
 
 
 class Spring:
@@ -87,6 +99,8 @@ def test_another_process_finds_the_same_hash():
         (partial(plain, 1), partial(plain, 2)),
         (Spring(1.0), Spring(2.0)),
         (Spring(1.0).force, Spring(2.0).force),
+        (Cart(1.0, np.zeros(2)).motion, Cart(2.0, np.zeros(2)).motion),
+        (Cart(1.0, np.zeros(2)).motion, Cart(1.0, np.ones(2)).motion),
         (chain(3), chain(4)),
         (FreeBody(chain(3)), FreeBody(chain(3).with_gravity((0.0, 0.0, -1.0)))),
         (Manifold.vector(3), Manifold.vector(4)),
@@ -100,6 +114,7 @@ def test_what_differs_has_another_hash(one, other):
 def test_equal_content_has_the_same_hash():
     assert digest(users(2)) == digest(users(2))
     assert digest(Spring(1.0)) == digest(Spring(1.0))
+    assert digest(Cart(1.0, np.ones(2)).motion) == digest(Cart(1.0, np.ones(2)).motion)
     assert digest(FreeBody(chain(3))) == digest(FreeBody(chain(3)))
     shared = (1.0, 2.0)
     assert digest([shared, shared]) == digest([(1.0, 2.0), (1.0, 2.0)])

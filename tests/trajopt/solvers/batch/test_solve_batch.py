@@ -44,7 +44,7 @@ def test_each_is_the_single_solve(problem, name):
     {"max_backtracks": 0},
     {"max_backtracks": 2, "penalty": 50.0},
     {"cost_tolerance": 1e-3},
-    {"cost_tolerance": 1e-3},
+    {"nonmonotone": 4},
 ], ids=str)  # fmt: skip
 def test_options_mean_the_same(changes):
     ocp = pendulum_swing_up(horizon=70, limit=6.0)

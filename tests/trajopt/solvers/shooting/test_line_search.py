@@ -8,13 +8,16 @@ from trajopt.lq.lq_solver import NumpyLQ
 from trajopt.solvers.methods.shooting import Models, ShootingMethod
 from trajopt.solvers.methods.shooting_requests import Point, Step
 from trajopt.solvers.options import SLQOptions
-from trajopt.solvers.rules.line_search import ADRIFT, Drift, Found, Trial
+from trajopt.solvers.rules.line_search import ADRIFT, Drift, Found, Trial, reference
 from trajopt.solvers.shooting.iterate import slope
 from trajopt.solvers.window.driver import run_alone
 
 
-def searched(cost) -> tuple[Found, list[float]]:
-    """What is taken for a cost along alpha whose slope is -1, by a model that expects the minimum at alpha = 1; what was tried."""
+def searched(cost, before=()) -> tuple[Found, list[float]]:
+    """What is taken for a cost along alpha whose slope is -1, by a model that expects the minimum at alpha = 1; what was tried.
+
+    before: costs of the iterates before, which a nonmonotone search looks back at.
+    """
     tried: list[float] = []
 
     def trial(alpha):
@@ -23,7 +26,8 @@ def searched(cost) -> tuple[Found, list[float]]:
 
     method = ShootingMethod(Models(("gauss_newton",)), SLQOptions(), False, 1)
     method.at = Point(True, cost(0.0), 1.0, 0.0, 0.0, 0.0)
-    search = method._searched(0, Step(-1, -1.0, 1.0, 1.0, 1.0, trial(1.0)), cost(0.0), 0.5)
+    start = reference([Trial(value, 0.0) for value in (*before, cost(0.0))], method.penalty)
+    search = method._searched(0, Step(-1, -1.0, 1.0, 1.0, 1.0, trial(1.0)), start, 0.5)
     return run_alone(search, lambda r: [trial(0.5**i) for i in range(r.first, r.first + r.count)]), tried
 
 
@@ -53,6 +57,17 @@ def test_a_poor_step_gives_way_to_a_shorter_one_that_gains_more():
 def test_where_no_shorter_step_gains_more_the_first_one_stays():
     found, _ = searched(lambda a: {0.0: 0.0, 1.0: -0.2}.get(float(a), -0.1))
     assert found.accepted and found.alpha == 1.0
+
+
+def test_a_nonmonotone_search_compares_with_the_largest_merit_of_the_last_iterates():
+    """The full step raises the cost, to less than it was before; one that gains less than its share of that is shortened."""
+
+    def cost(alpha):
+        return alpha * alpha - 0.7 * alpha
+
+    found, tried = searched(cost, [0.4, 0.9, 0.1])
+    assert found.accepted and found.alpha == 1.0 and found.actual == pytest.approx(0.6) and tried == [1.0]
+    assert searched(cost, [0.31])[0].alpha == 0.5 and searched(cost)[0].alpha == 0.25
 
 
 def test_the_slope_of_an_unstable_motion():

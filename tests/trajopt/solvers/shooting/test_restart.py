@@ -76,24 +76,8 @@ def test_ddp_starts_twice_too():
     batch = to.solve_batch(
         ocp, {"x0": ocp.x0[None]}, guess, None, lambda done, of: told.append(done), solver="ddp", gains=True
     )
-    assert batch.meta["second_starts"] == [0] and batch.messages == [str(found.status)]
-    assert told[-2:] == [0, 1]  # its end is told when it has started twice
+    assert batch.meta["referred"] == [0] and batch.messages == [str(found.status)] and told[-1] == 1
     np.testing.assert_allclose(batch.K[0], found.K, rtol=1e-9, atol=1e-9)
-
-
-@pytest.mark.skipif(not erd_names(), reason="example-robot-data is not installed")
-@pytest.mark.filterwarnings("ignore::dynamics_backends.rigid_body.urdf.loader.URDFWarning")
-def test_who_is_told_may_stop_second_starts():
-    ocp, guess = swing_up_from_elsewhere()
-    told: list[int] = []
-
-    def stop(done, of):
-        told.append(done)
-        if 1 in told and done == 0:
-            raise KeyboardInterrupt
-
-    batch = to.solve_batch(ocp, {"x0": ocp.x0[None]}, guess, None, stop, solver="ddp")
-    assert told[-2:] == [1, 0] and "second_starts" not in batch.meta and not batch.success.any()
 
 
 @pytest.mark.skipif(not erd_names(), reason="example-robot-data is not installed")

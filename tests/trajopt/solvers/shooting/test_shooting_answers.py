@@ -64,7 +64,7 @@ def test_every_iteration_is_the_same(problem, name, guess, in_numpy, directions)
     {"max_backtracks": 0},
     {"max_backtracks": 2, "penalty": 50.0},
     {"cost_tolerance": 1e-3},
-    {"cost_tolerance": 1e-3},
+    {"nonmonotone": 4},
     {"gradient_tolerance": 1e-18, "kkt_tolerance": 1e-18, "max_iterations": 200},
 ], ids=str)  # fmt: skip
 @pytest.mark.parametrize("limit", [None, 6.0])

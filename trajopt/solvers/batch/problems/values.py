@@ -12,8 +12,6 @@ from dynamics_backends.protocol import Array
 from trajopt.solvers.batch.problems.batch import Batch
 from trajopt.stage.compiled.compiled_end import CompiledEnd
 
-NOT_BEGUN = -1
-
 
 class Rows:
     """Addresses of what belongs to each of ``count`` problems, and the arrays behind them."""

@@ -30,10 +30,18 @@ typedef struct {
     void (*rollout)(const lq_problem *p, const lq_bounds *bounds, const lq_policy *policy, double *dx, double *du, double *change);
 } sweeps_t;
 
-/* A trajectory of the problem, dx (N + 1, n) and du (N, m). */
+/* A trajectory of the LQ problem, dx (N + 1, n) and du (N, m). */
 typedef struct {
     double *dx, *du;
 } lq_step;
+
+/* A trajectory with its expansion: costs (N + 1,) by knot, gaps d (N, n), costates lambda (N + 1, n) and gradient g (N, m).  gap: l1 norm of the gaps;
+   scaled: the gradient by the size of its terms; costate: the largest entry; plain: whether Q, S and R are those of Gauss-Newton. */
+typedef struct {
+    double *xs, *us, *x_next, *costs, *A, *B, *d, *Q, *q, *S, *R, *r, *lambda, *g;
+    double cost, gradient, scaled, defect, gap, costate;
+    long plain;
+} iterate_t;
 
 enum { DERIVATIVES, BACKWARD, ROLLOUT };
 enum { NONE = -1 };
@@ -95,3 +103,50 @@ static int any(const double *x, long count)
         if (x[i] != 0.0) return 1;
     return 0;
 }
+
+static lq_problem lq_of(const iterate_t *e, long N) { return (lq_problem){e->A, e->B, e->d, e->Q, e->q, e->S, e->R, e->r, N}; }
+
+/* A control that neither dynamics nor cost of a phase reads stays where it is. */
+static void hold_unread(const phase_t *p, long m, double *R)
+{
+    for (long i = p->first; i < p->last; i++)
+        for (long a = p->read; a < m; a++) R[(i * m + a) * m + a] = 1.0;
+}
+
+/* The expansion of a phase about a trajectory with states of nx numbers. */
+static void expand_phase(const phase_t *p, const stages_t *stages, const sweeps_t *s, long nx, const iterate_t *e)
+{
+    const long k = p->first, n = s->n, m = s->m;
+    const point_t at = {e->xs + k * nx, e->us + k * m, e->xs + (k + 1) * nx};
+    const first_t out = {{e->x_next + k * nx, e->d + k * n, e->costs + k, NULL},
+                         e->A + k * n * n, e->B + k * n * m, e->q + k * n, e->r + k * m, NULL, NULL,
+                         e->Q + k * n * n, e->S + k * m * n, e->R + k * m * m, NULL};
+    p->expand(stages, &at, 0, p->last - k, &out, p->room);
+    hold_unread(p, m, e->R);
+}
+
+/* The expansion at the end behind those of all phases, and the cost of the whole. */
+static void expand_end(const final_t *end, const end_t *values, long N, const sweeps_t *s, long nx, iterate_t *e)
+{
+    const long n = s->n;
+    const end_first_t out = {e->costs + N, NULL, e->q + N * n, NULL, e->Q + N * n * n};
+    end->expand(values, e->xs + N * nx, &out, end->room);
+    e->cost = 0.0;
+    for (long i = 0; i <= N; i++) e->cost += e->costs[i];
+}
+
+/* The parts of a phase between nodes (NULL: there are none), each for `count` step lengths next to each other: their first and last knots, and step lengths; how many there
+   are. */
+static long parts_between(const phase_t *p, const signed char *nodes, long count, long *start, long *stop, long *trial)
+{
+    long parts = 0, begin = p->first;
+    for (long knot = p->first + 1; knot <= p->last; knot++) {
+        if (knot < p->last && !(nodes && nodes[knot])) continue;
+        for (long i = 0; i < count; i++, parts++) start[parts] = begin, stop[parts] = knot, trial[parts] = i;
+        begin = knot;
+    }
+    return parts;
+}
+
+/* In a window, lanes that are left over repeat the last problem. */
+#define SLOT_OF(l, slots, count) (slots)[(l) < (count) ? (l) : (count) - 1]

@@ -21,14 +21,6 @@ typedef struct {
     void *curve_room;
 } newton_phase_t;
 
-/* A trajectory with its expansion, costates lambda (N + 1, n) and gradient g (N, m) of the Lagrangian.  plain: whether Q, S and R are those of
-   Gauss-Newton. */
-typedef struct {
-    double *xs, *us, *x_next, *costs, *A, *B, *d, *Q, *q, *S, *R, *r, *lambda, *g;
-    double cost, gradient, scaled, defect, theta, costate;
-    long plain;
-} newton_point_t;
-
 /* A policy, its linear step, and the trajectory of a step length that was kept.  longest: the largest step length that the bounds allow; fraction: the
    number of its fraction of the curvature, or NONE. */
 typedef struct {
@@ -56,16 +48,16 @@ typedef struct {
     final_t end, plain_end;
     sweeps_t sweeps;
     long N, nx, count, alike, widest, trials, lengths;
-    newton_point_t points[2];
+    iterate_t points[2];
     newton_step_t steps[3];
     double *Vx, *Vxx, *cQ, *cS, *cR, *oQ, *oS, *oR, *mQ, *mS, *mR, *mr, *z, *move, *bend, *push, *pull, *own_alphas, *size, *X, *U, *D, *cost, *part_cost;
     long *start, *stop_at, *trial;
     const double *alphas;
     const signed char *every, *none;
     lq_attempt ahead;
-    newton_point_t *ahead_of;
+    iterate_t *ahead_of;
     const newton_problem_t *problem;
-    newton_point_t *at, *fresh;
+    iterate_t *at, *fresh;
     newton_step_t *tried[2], *last;
     barrier_t barrier;
     long bounded, has_policy, other_known, curvature_known, request, place, first, past, waits;
@@ -77,43 +69,22 @@ typedef struct {
 
 /* -- expansions ------------------------------------------------------------------------------------------------------------------ */
 
-/* A control that neither dynamics nor cost read stays where it is. */
-static void newton_hold_unread(const newton_t *o, const phase_t *p, double *R)
-{
-    const long m = o->sweeps.m;
-    for (long i = p->first; i < p->last; i++)
-        for (long a = p->read; a < m; a++) R[(i * m + a) * m + a] = 1.0;
-}
-
 static const phase_t *newton_kind(const newton_t *o, long j, long plain) { return plain ? &o->phases[j].plain : &o->phases[j].exact; }
 
 /* The expansion about the trajectory of e; plain: with the Gauss-Newton Hessian of the cost. */
-static void newton_expand(newton_t *o, newton_point_t *e, long plain)
+static void newton_expand(newton_t *o, iterate_t *e, long plain)
 {
     const stages_t *stages = plain ? o->problem->plain : o->problem->exact;
     const final_t *end = plain ? &o->plain_end : &o->end;
     const double began = now();
-    const long N = o->N, nx = o->nx, n = o->sweeps.n, m = o->sweeps.m;
     e->plain = plain;
-    for (long j = 0; j < o->count; j++) {
-        const phase_t *p = newton_kind(o, j, plain);
-        const long k = p->first;
-        const point_t at = {e->xs + k * nx, e->us + k * m, e->xs + (k + 1) * nx};
-        const first_t out = {{e->x_next + k * nx, e->d + k * n, e->costs + k, NULL},
-                             e->A + k * n * n, e->B + k * n * m, e->q + k * n, e->r + k * m, NULL, NULL,
-                             e->Q + k * n * n, e->S + k * m * n, e->R + k * m * m, NULL};
-        p->expand(stages + j, &at, 0, p->last - k, &out, p->room);
-        newton_hold_unread(o, p, e->R);
-    }
-    const end_first_t out = {e->costs + N, NULL, e->q + N * n, NULL, e->Q + N * n * n};
-    end->expand(plain ? o->problem->plain_end : o->problem->end, e->xs + N * nx, &out, end->room);
-    e->cost = 0.0;
-    for (long i = 0; i <= N; i++) e->cost += e->costs[i];
+    for (long j = 0; j < o->count; j++) expand_phase(newton_kind(o, j, plain), stages + j, &o->sweeps, o->nx, e);
+    expand_end(end, plain ? o->problem->plain_end : o->problem->end, o->N, &o->sweeps, o->nx, e);
     o->seconds[DERIVATIVES] += now() - began;
 }
 
 /* The Hessian of the cost about the trajectory of e of the other kind than its own. */
-static void newton_other(newton_t *o, const newton_point_t *e)
+static void newton_other(newton_t *o, const iterate_t *e)
 {
     if (o->other_known) return;
     const long plain = !e->plain;
@@ -127,7 +98,7 @@ static void newton_other(newton_t *o, const newton_point_t *e)
         const point_t at = {e->xs + k * nx, e->us + k * m, e->xs + (k + 1) * nx};
         const first_t out = {.Q = o->oQ + k * n * n, .S = o->oS + k * m * n, .R = o->oR + k * m * m};
         p->expand(stages + j, &at, 0, p->last - k, &out, p->room);
-        newton_hold_unread(o, p, o->oR);
+        hold_unread(p, m, o->oR);
     }
     const end_first_t out = {.Q = o->oQ + N * n * n};
     end->expand(plain ? o->problem->plain_end : o->problem->end, e->xs + N * nx, &out, end->room);
@@ -138,7 +109,7 @@ static void newton_other(newton_t *o, const newton_point_t *e)
 /* The Hessian of the Lagrangian at the point where the solve is. */
 static void newton_curvature(newton_t *o)
 {
-    const newton_point_t *e = o->at;
+    const iterate_t *e = o->at;
     if (o->curvature_known) return;
     if (e->plain) newton_other(o, e);
     const double *Q = e->plain ? o->oQ : e->Q, *S = e->plain ? o->oS : e->S, *R = e->plain ? o->oR : e->R;
@@ -159,21 +130,19 @@ static void newton_curvature(newton_t *o)
     o->seconds[DERIVATIVES] += now() - began;
 }
 
-static lq_problem newton_lq(const newton_point_t *e, long N) { return (lq_problem){e->A, e->B, e->d, e->Q, e->q, e->S, e->R, e->r, N}; }
-
 /* Costates under the gains of the last step, and the errors of a point: NaN where numbers of its expansion are not finite. */
-static void newton_measure(newton_t *o, newton_point_t *e)
+static void newton_measure(newton_t *o, iterate_t *e)
 {
     const double began = now();
     const long N = o->N, n = o->sweeps.n, m = o->sweeps.m;
-    lq_problem lq = newton_lq(e, N);
+    lq_problem lq = lq_of(e, N);
     if (o->bounded) {
         const double *z = o->barrier.z;
         for (long i = 0; i < N * m; i++) o->mr[i] = e->r[i] + (z[N * m + i] - z[i]);
         lq.r = o->mr;
     }
     o->sweeps.stationarity(&lq, o->has_policy ? o->last->K : NULL, e->lambda, e->g, o->size);
-    e->gradient = largest(e->g, N * m), e->defect = largest(e->d, N * n), e->theta = l1(e->d, N * n);
+    e->gradient = largest(e->g, N * m), e->defect = largest(e->d, N * n), e->gap = l1(e->d, N * n);
     e->costate = largest(e->lambda, (N + 1) * n);
     e->scaled = 0.0;
     for (long i = 0; i < N * m; i++)
@@ -185,11 +154,11 @@ static void newton_measure(newton_t *o, newton_point_t *e)
 }
 
 /* Point of requests.py. */
-static void answer_point(newton_t *o, const newton_point_t *e, int found)
+static void answer_point(newton_t *o, const iterate_t *e, int found)
 {
     double least = HUGE_VAL, greatest = -HUGE_VAL, logs = 0.0;
     if (o->bounded) barrier_products(&o->barrier, e->us, &least, &greatest), logs = barrier_logs(&o->barrier, e->us);
-    const double answer[] = {e->cost, e->gradient, e->scaled, e->defect, e->theta, e->costate, least, greatest, logs, found};
+    const double answer[] = {e->cost, e->gradient, e->scaled, e->defect, e->gap, e->costate, least, greatest, logs, found};
     copy(o->answer, answer, sizeof answer / sizeof *answer);
 }
 
@@ -210,7 +179,7 @@ static void on_diagonal(double *H, double delta, long knots, long n)
 static lq_problem newton_damped_lq(newton_t *o, double fraction, double delta)
 {
     const long N = o->N, n = o->sweeps.n, m = o->sweeps.m;
-    lq_problem lq = newton_lq(o->at, N);
+    lq_problem lq = lq_of(o->at, N);
     if (fraction == 1.0) {
         lq.Q = o->cQ, lq.S = o->cS, lq.R = o->cR;
     } else if (!o->alike && !o->at->plain) {
@@ -266,12 +235,7 @@ static void newton_roll(newton_t *o, const double *us, const double *K, const ne
     memset(o->cost, 0, sizeof(double) * count);
     for (long j = 0; j < o->count; j++) {
         const phase_t *p = &o->phases[j].plain;
-        long tasks = 0, begin = p->first;
-        for (long knot = p->first + 1; knot <= p->last; knot++) {
-            if (knot < p->last && !nodes[knot]) continue;
-            for (long i = 0; i < count; i++, tasks++) o->start[tasks] = begin, o->stop_at[tasks] = knot, o->trial[tasks] = i;
-            begin = knot;
-        }
+        const long tasks = parts_between(p, nodes, count, o->start, o->stop_at, o->trial);
         const parts_t parts = {p->first, o->start, o->stop_at, o->trial, o->part_cost};
         p->roll(o->problem->plain + j, &r, &parts, 0, tasks, p->room);
         for (long i = 0; i < tasks; i++) o->cost[o->trial[i]] += o->part_cost[i];
@@ -305,7 +269,7 @@ static void answer_trial(newton_t *o, long i, double *to)
 /* Let the next point be where the solve is. */
 EXPORT void newton_turn(newton_t *o)
 {
-    newton_point_t *left = o->at;
+    iterate_t *left = o->at;
     o->at = o->fresh, o->fresh = left, o->other_known = o->curvature_known = 0;
 }
 
@@ -313,7 +277,7 @@ EXPORT void newton_turn(newton_t *o)
 static void newton_take(newton_t *o, const newton_problem_t *problem)
 {
     const long N = o->N, m = o->sweeps.m;
-    newton_point_t *at = o->points;
+    iterate_t *at = o->points;
     o->problem = problem, o->at = at, o->fresh = at + 1, o->ahead_of = NULL;
     o->tried[0] = o->steps, o->tried[1] = o->steps + 1, o->last = o->steps + 2;
     o->barrier = (barrier_t){problem->lower, problem->upper, o->z, 0.0, N * m};
@@ -322,7 +286,7 @@ static void newton_take(newton_t *o, const newton_problem_t *problem)
     memset(o->seconds, 0, sizeof o->seconds);
     copy(at->xs, problem->xs, (N + 1) * o->nx), copy(at->xs, problem->x0, o->nx), copy(at->us, problem->us, N * m);
     if (o->bounded) barrier_interior(&o->barrier, at->us);
-    at->cost = at->gradient = at->scaled = at->defect = at->theta = at->costate = NAN;
+    at->cost = at->gradient = at->scaled = at->defect = at->gap = at->costate = NAN;
 }
 
 /* Start: the expansion about the guess. */
@@ -354,7 +318,7 @@ EXPORT void newton_first_gains(newton_t *o, double delta, double mu)
 /* Whether all numbers of the expansion are finite. */
 EXPORT void newton_is_finite(newton_t *o)
 {
-    const lq_problem lq = newton_lq(o->at, o->N);
+    const lq_problem lq = lq_of(o->at, o->N);
     o->answer[0] = fabs(o->at->cost) < HUGE_VAL && o->sweeps.finite(&lq);
 }
 
@@ -516,10 +480,10 @@ EXPORT void newton_put(const newton_t *o)
 static void newton_hand_over(const newton_t *from, newton_t *to)
 {
     const long N = to->N, m = to->sweeps.m;
-    newton_point_t *at = to->at;
+    iterate_t *at = to->at;
     copy(at->xs, from->at->xs, (N + 1) * to->nx), copy(at->us, from->at->us, N * m);
     at->cost = from->at->cost, at->gradient = from->at->gradient, at->scaled = from->at->scaled, at->defect = from->at->defect;
-    at->theta = from->at->theta, at->costate = from->at->costate;
+    at->gap = from->at->gap, at->costate = from->at->costate;
     copy(to->last->K, from->last->K, N * m * to->sweeps.n), copy(to->last->k, from->last->k, N * m);
     if (from->bounded) copy(to->z, from->z, 2 * N * m), to->barrier.mu = from->barrier.mu;
     to->last->fraction = from->last->fraction, to->has_policy = from->has_policy, to->ahead_of = NULL, to->other_known = to->curvature_known = 0;

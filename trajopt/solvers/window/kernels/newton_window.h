@@ -32,7 +32,7 @@ typedef struct {
 /* -- requests --------------------------------------------------------------------------------------------------------------------------- */
 
 /* Wait for an expansion about e and attempts without damping but for `delta`, under the gains `under`. */
-static long wait_for_attempt(newton_t *o, newton_point_t *e, long asked, double delta, const double *under)
+static long wait_for_attempt(newton_t *o, iterate_t *e, long asked, double delta, const double *under)
 {
     lq_attempt *a = &o->ahead;
     o->ahead_of = e, a->asked = asked, a->delta = delta, a->under = under;
@@ -184,8 +184,8 @@ EXPORT void window_return(const newton_t *alone, newton_t *o) { newton_hand_over
 static long go_on_behind_attempt(newton_t *o)
 {
     lq_attempt *a = &o->ahead;
-    newton_point_t *e = o->ahead_of;
-    e->cost = a->cost, e->defect = a->defect, e->theta = a->theta, e->costate = a->costate;
+    iterate_t *e = o->ahead_of;
+    e->cost = a->cost, e->defect = a->defect, e->gap = a->theta, e->costate = a->costate;
     e->gradient = a->finite ? a->gradient : NAN, e->scaled = a->finite ? a->scaled : NAN;
     switch (o->request) {
     case STEP: return go_on_with_step(o);
@@ -215,9 +215,6 @@ typedef struct {
     seen_t plain[LANES], exact[LANES];
 } attempting_t;
 
-/* Lanes that are left over repeat the last problem. */
-#define SLOT_OF(l, slots, count) (slots)[(l) < (count) ? (l) : (count) - 1]
-
 /* The phase of knot i, of which the lanes then read. */
 static const window_phase_t *phase_at(attempting_t *at, long i)
 {
@@ -237,7 +234,7 @@ static first_t blocks_of(const lq_vectors *to)
     return (first_t){{NULL, to->d, to->cost, NULL}, to->A, to->B, to->q, to->r, NULL, NULL, to->Q, to->S, to->R, NULL};
 }
 
-static void expand_end(const attempting_t *at, long N, const lq_vectors *to, void (*expand)(const seen_t *, long, const end_first_t *, void *),
+static void expand_ends(const attempting_t *at, long N, const lq_vectors *to, void (*expand)(const seen_t *, long, const end_first_t *, void *),
                        const seen_t *of)
 {
     const end_first_t out = {to->cost, NULL, to->q, NULL, to->Q};
@@ -249,8 +246,8 @@ static void expand_attempts(void *of, long i, const void *lambda, const lq_vecto
     attempting_t *at = of;
     const newton_window_t *w = at->w;
     if (i == at->o[0]->N) {
-        if (plain) expand_end(at, i, plain, w->plain_end, at->plain);
-        if (exact) expand_end(at, i, exact, w->exact_end, at->exact);
+        if (plain) expand_ends(at, i, plain, w->plain_end, at->plain);
+        if (exact) expand_ends(at, i, exact, w->exact_end, at->exact);
         return;
     }
     const window_phase_t *p = phase_at(at, i);

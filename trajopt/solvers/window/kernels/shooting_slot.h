@@ -5,12 +5,6 @@
    A slot holds three iterates (where the solve is, the next one, the best one), the last step and the trajectories tried last.  In a window
    (shooting_window.h) the iterates of a slot share the memory of their blocks, so that one problem of many takes little room. */
 
-/* See Iterate of iterate.py; costs (N + 1,) by knot. */
-typedef struct {
-    double *xs, *us, *x_next, *costs, *lambda, *g, *A, *B, *d, *Q, *q, *S, *R, *r;
-    double cost, gradient, defect, gap;
-} iterate_t;
-
 /* The direction of a window's problem that a backward pass gives beside the residuals of the iterate `of`, with the damping mu.  to.K and to.k are the
    spare gains.  to.dx, to.du: NULL where rollouts begin nowhere but at x0, in a vector space: du - K dx = k is all they read of a linear step then, and
    (0, k) stands for it.  nearly: the KKT error of an iterate from which on that of the next one is found too, under the gains of the step between. */
@@ -66,8 +60,6 @@ typedef struct {
     double seconds[3], answer[ANSWER];
 } shooting_t;
 
-static lq_problem lq_of(const iterate_t *e, long N) { return (lq_problem){e->A, e->B, e->d, e->Q, e->q, e->S, e->R, e->r, N}; }
-
 static iterate_t *here(shooting_t *s) { return s->slots + s->at; }
 
 static iterate_t *next_of(shooting_t *s) { return s->slots + s->fresh; }
@@ -77,22 +69,9 @@ static iterate_t *next_of(shooting_t *s) { return s->slots + s->fresh; }
 /* The expansion about the trajectory of an iterate. */
 static void expand(shooting_t *s, iterate_t *e)
 {
-    const long N = s->N, nx = s->nx, n = s->sweeps.n, m = s->sweeps.m;
     const double began = now();
-    for (const phase_t *p = s->phases; p < s->phases + s->count; p++) {
-        const long k = p->first;
-        const point_t at = {e->xs + k * nx, e->us + k * m, e->xs + (k + 1) * nx};
-        const first_t out = {{e->x_next + k * nx, e->d + k * n, e->costs + k, NULL},
-                             e->A + k * n * n, e->B + k * n * m, e->q + k * n, e->r + k * m, NULL, NULL,
-                             e->Q + k * n * n, e->S + k * m * n, e->R + k * m * m, NULL};
-        p->expand(p->stages, &at, 0, p->last - k, &out, p->room);
-        for (long i = k; i < p->last; i++) /* what nothing reads stays where it is */
-            for (long a = p->read; a < m; a++) e->R[(i * m + a) * m + a] = 1.0;
-    }
-    const end_first_t out = {e->costs + N, NULL, e->q + N * n, NULL, e->Q + N * n * n};
-    s->end.expand(s->end.end, e->xs + N * nx, &out, s->end.room);
-    e->cost = 0.0;
-    for (long i = 0; i <= N; i++) e->cost += e->costs[i];
+    for (const phase_t *p = s->phases; p < s->phases + s->count; p++) expand_phase(p, p->stages, &s->sweeps, s->nx, e);
+    expand_end(&s->end, s->end.end, s->N, &s->sweeps, s->nx, e);
     s->holder = e - s->slots;
     s->seconds[DERIVATIVES] += now() - began;
 }
@@ -212,13 +191,7 @@ static void roll_phase(shooting_t *s)
 {
     rolling_t *r = &s->rolling;
     const phase_t *p = s->phases + r->phase;
-    long k = 0, begin = p->first;
-    for (long knot = p->first + 1; knot <= p->last; knot++) {
-        if (knot < p->last && (r->trials.nonlinear || !s->node[knot])) continue;
-        for (long i = 0; i < r->count; i++, k++) s->start[k] = begin, s->stop[k] = knot, s->trial[k] = i;
-        begin = knot;
-    }
-    r->tasks = k;
+    r->tasks = parts_between(p, r->trials.nonlinear ? NULL : s->node, r->count, s->start, s->stop, s->trial);
     r->parts = (parts_t){p->first, s->start, s->stop, s->trial, s->part_cost};
 }
 

@@ -155,9 +155,6 @@ EXPORT long window_gains(shooting_t *s, double mu)
 
 /* -- kernels ------------------------------------------------------------------------------------------------------------------- */
 
-/* Lanes that are left over repeat the last problem. */
-#define SLOT_OF(l, slots, count) (slots)[(l) < (count) ? (l) : (count) - 1]
-
 /* The problems that are expanded: what is read of them, and the number of the phase that is next. */
 typedef struct {
     const shooting_window_t *w;
@@ -245,20 +242,23 @@ static void serve_sweeps(const shooting_window_t *w, shooting_t *const *slots, l
     }
 }
 
-/* Rollouts of a phase; the parts of one problem are side by side. */
+/* Rollouts of a phase, with the parts of one problem side by side; problems whose parts find no lane go on waiting. */
 static void serve_rolls(const shooting_window_t *w, shooting_t *const *slots, long count)
 {
-    rolled_t of[LANES * LANES];
+    rolled_t of[LANES];
+    shooting_t *rolled[LANES];
     const long phase = slots[0]->rolling.phase;
-    long parts = 0;
+    long parts = 0, found = 0;
     for (int l = 0; l < count; l++) {
         const rolling_t *r = &slots[l]->rolling;
+        if (parts + r->tasks > LANES) continue;
         for (long part = 0; part < r->tasks; part++) of[parts++] = (rolled_t){slots[l]->phases[phase].stages, &r->trials, &r->parts, part};
+        rolled[found++] = slots[l];
     }
     w->phases[phase].rolled(of, parts, w->room);
-    for (int l = 0; l < count; l++)
-        if (roll_on(slots[l])) roll_phases(w, slots[l]);
-        else rolled_out(w, slots[l]);
+    for (long l = 0; l < found; l++)
+        if (roll_on(rolled[l])) roll_phases(w, rolled[l]);
+        else rolled_out(w, rolled[l]);
 }
 
 /* Do the work of a kind for `count` slots, at most LANES, that wait for it. */

@@ -1,0 +1,224 @@
+"""Problems with dynamics of the user's own, solved by the default call, beside CasADi with IPOPT.
+
+    python -m experiments.benchmark_own_dynamics [--only quadrotor,goddard] [--repeats 9] [--batch 40] [--backend NAMES] [--peer]
+
+Milliseconds of processor time, medians. Here: `to.solve(ocp, guess)` with its defaults, all checks included, compiled code in the
+cache; the last column is `to.solve_batch` with its defaults, of problems whose starts differ. CasADi (--peer): the same grid, steps
+of RK4, bounds, costs and guess as a sparse program with exact second derivatives, solved by IPOPT with its defaults; derivatives
+by its machine, and by its C code where that compiles in time. The duration is one variable, a quaternion four.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+import trajopt as to
+from dynamics_backends.compiled.runtime.toolchain import find_toolchain
+from experiments.benchmarks.generic import sides
+from experiments.benchmarks.own_systems import SYSTEMS, OwnSystem
+from experiments.benchmarks.tables import machine, markdown
+
+COLUMNS = (
+    "problem",
+    "states, controls, knots",
+    "solver",
+    "status",
+    "iterations",
+    "cost",
+    "duration, s",
+    "ms",
+    "batch, ms each",
+)
+PATIENCE = 240.0
+"""[s] for the compilation of CasADi's code."""
+
+
+class Row(NamedTuple):
+    """A line: numbers of a solve, milliseconds of processor time of one solve, and of one of a batch."""
+
+    problem: str
+    size: str
+    solver: str
+    status: str
+    iterations: int
+    cost: float
+    duration: float
+    ms: float
+    batch: str = ""
+
+
+def own_row(system: OwnSystem, backend: str, repeats: int, count: int) -> Row:
+    """The default call, and the default call of a batch."""
+    ocp, guess = system.problem(backend)
+    solution, ms = _median(lambda: to.solve(ocp, guess), repeats)
+    engines, attempts = solution.meta["engines"], solution.meta.get("attempts", ())
+    solver = f"here, {backend}: {', '.join(a['solver'] for a in attempts)} ({', '.join(engines)})"
+    size = f"{ocp.manifold.nx}, {ocp.nu}, {system.knots}"
+    numbers = solution.iterations, solution.cost, solution.duration, ms
+    return Row(system.name, size, solver, solution.status.code, *numbers, _batch(system, ocp, guess, count))
+
+
+def _batch(system: OwnSystem, ocp: to.OCP, guess: to.Guess, count: int) -> str:
+    if not count:
+        return ""
+    place, width = system.varied
+    starts = np.tile(ocp.x0, (count, 1))
+    starts[:, place] += width * np.linspace(0.0, 1.0, count)
+    found, ms = _median(lambda: to.solve_batch(ocp, {"x0": starts}, guess), 3)
+    return f"{ms / count:.2f} ({found.success.sum()} of {count}, {found.meta['how']})"
+
+
+def casadi_rows(system: OwnSystem, repeats: int) -> list[Row]:
+    """IPOPT with derivatives by CasADi's machine, and by its compiled code."""
+    import casadi as ca
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # of functions of NumPy on symbols
+        nlp, given, duration = casadi_program(ca, system)
+    settings: dict[str, Any] = {"print_time": False, "ipopt": {"print_level": 0, "sb": "yes"}}
+    plain = ca.nlpsol("solver", "ipopt", nlp, settings)
+    rows = [_casadi_row(system, "CasADi with IPOPT", plain, given, duration, repeats)]
+    with tempfile.TemporaryDirectory() as folder:
+        library = _compiled(plain, Path(folder))
+        if library is None:
+            print(f"{system.name}: CasADi's code does not compile in {PATIENCE:g} s", file=sys.stderr)
+            return rows
+        solver = ca.nlpsol("solver", "ipopt", str(library), settings)
+        rows.append(_casadi_row(system, "CasADi's C code with IPOPT", solver, given, duration, repeats))
+    return rows
+
+
+def _casadi_row(system: OwnSystem, by: str, solver: Any, given: Any, duration: Any, repeats: int) -> Row:
+    found, ms = _median(lambda: solver(**given), repeats)
+    stats, size = solver.stats(), f"{system.states.nx + 1}, {system.nu}, {system.knots}"
+    numbers = stats["iter_count"], float(found["f"]), float(duration(found["x"])), ms
+    return Row(system.name, size, by, stats["return_status"], *numbers)
+
+
+def casadi_program(ca: Any, system: OwnSystem) -> tuple[dict[str, Any], dict[str, Any], Any]:
+    """The program of a system, its bounds and guess by CasADi's names, and the duration as a function of its variables."""
+    n, m, N = system.states.nx, system.nu, system.knots
+    step, running = _step(ca, system), _of_functions(ca, system.running, [n, m])
+    X, U, T = ca.MX.sym("X", n, N + 1), ca.MX.sym("U", m, N), ca.MX.sym("T")
+    h = ca.repmat(T / N, 1, N)
+    objective = T / N * ca.sum2(running.map(N)(X[:, :-1], U)) + _of_functions(ca, system.terminal, [n])(X[:, -1])
+    rows = [ca.vec(step.map(N)(X[:, :-1], U, h) - X[:, 1:])]
+    if system.durations is not None:
+        objective += system.price * T
+    if system.arrival is not None:
+        x = ca.SX.sym("x", n)
+        rows.append(ca.Function("arrival", [x], [ca.vertcat(*system.arrival(x))])(X[:, -1]))
+    w = ca.vertcat(ca.vec(X), ca.vec(U), T)
+    lower, upper = _bounds(system)
+    xs, us = system.guess
+    guess = np.concatenate([xs.ravel(), us.ravel(), [system.duration]])
+    given = {"x0": guess, "lbx": lower, "ubx": upper, "lbg": 0.0, "ubg": 0.0}
+    return {"x": w, "f": objective, "g": ca.vertcat(*rows)}, given, ca.Function("duration", [w], [T])
+
+
+def _step(ca: Any, system: OwnSystem) -> Any:
+    """A step of RK4 of length h."""
+    x, u, h = ca.SX.sym("x", system.states.nx), ca.SX.sym("u", system.nu), ca.SX.sym("h")
+
+    def f(x: Any) -> Any:
+        rates = list(system.f(x, u))
+        if system.states.nx > system.states.ndx:  # a quaternion (x, y, z, w) stands first
+            (a, b, c), (q1, q2, q3, q4) = rates[:3], (x[i] for i in range(4))
+            turn = [
+                q4 * a + q2 * c - q3 * b,
+                q4 * b + q3 * a - q1 * c,
+                q4 * c + q1 * b - q2 * a,
+                -q1 * a - q2 * b - q3 * c,
+            ]
+            rates = [*(0.5 * rate for rate in turn), *rates[3:]]
+        return ca.vertcat(*rates)
+
+    k1 = f(x)
+    k2 = f(x + 0.5 * h * k1)
+    k3 = f(x + 0.5 * h * k2)
+    k4 = f(x + h * k3)
+    return ca.Function("step", [x, u, h], [x + h / 6.0 * (k1 + 2.0 * k2 + 2.0 * k3 + k4)])
+
+
+def _of_functions(ca: Any, residual: Any, sizes: list[int]) -> Any:
+    """1/2 |r|^2 of a residual, zero without one."""
+    arguments = [ca.SX.sym(f"a{i}", size) for i, size in enumerate(sizes)]
+    r = ca.vertcat(*residual(*arguments)) if residual is not None else ca.SX(1, 1)
+    return ca.Function("cost", arguments, [0.5 * ca.sumsqr(r)])
+
+
+def _bounds(system: OwnSystem) -> tuple[np.ndarray, np.ndarray]:
+    """Bounds on states, controls and the duration."""
+    n, m, N = system.states.nx, system.nu, system.knots
+    sides = []
+    for i, sign in enumerate((-1.0, 1.0)):
+        along = (system.lower, system.upper)[i]
+        states = np.tile(np.full(n, sign * np.inf) if along is None else along, (N + 1, 1))
+        states[0] = system.start
+        if system.final is not None:
+            states[-1] = system.final[i]
+        duration = system.duration if system.durations is None else system.durations[i]
+        controls = np.full(N * m, (system.u_lower, system.u_upper)[i])
+        sides.append(np.concatenate([states.ravel(), controls, [duration]]))
+    return sides[0], sides[1]
+
+
+def _compiled(solver: Any, folder: Path) -> Path | None:
+    """The functions that a solver calls as a library; None where the compiler takes too long."""
+    here, library = Path.cwd(), folder / "program.so"
+    os.chdir(folder)  # CasADi writes beside the working directory only
+    try:
+        solver.generate_dependencies("program.c")
+    finally:
+        os.chdir(here)
+    command = [*find_toolchain().command, "-O3", "-march=native", "-fPIC", "-shared", "-w"]
+    try:
+        subprocess.run([*command, str(folder / "program.c"), "-o", str(library), "-lm"], check=True, timeout=PATIENCE)
+    except subprocess.TimeoutExpired:
+        return None
+    return library
+
+
+def _median(call: Callable[[], Any], repeats: int) -> tuple[Any, float]:
+    """The last result, and the median of milliseconds of processor time, after one call that is not counted."""
+    found, times = call(), []
+    for _ in range(repeats):
+        began = time.process_time()
+        found = call()
+        times.append(1e3 * (time.process_time() - began))
+    return found, statistics.median(times)
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--only", default=",".join(SYSTEMS), help="names, by commas")
+    parser.add_argument("--backend", default="forward_ad", help="derivative methods, by commas")
+    parser.add_argument("--repeats", type=int, default=9)
+    parser.add_argument("--batch", type=int, default=40, help="problems of a batch; 0 for none")
+    parser.add_argument("--peer", action="store_true", help="also CasADi with IPOPT")
+    arguments = parser.parse_args()
+    print(f"{machine()}\n{sides('CasADi', 'IPOPT')}\n")
+    print(markdown(COLUMNS, []), flush=True)
+    for name in arguments.only.split(","):
+        system = SYSTEMS[name]()
+        rows = [own_row(system, by, arguments.repeats, arguments.batch) for by in arguments.backend.split(",")]
+        for row in [*rows, *(casadi_rows(system, arguments.repeats) if arguments.peer else [])]:
+            numbers = f"{row.iterations} | {row.cost:.7g} | {row.duration:.4f} | {row.ms:.1f} | {row.batch}"
+            print(f"| {row.problem} | {row.size} | {row.solver} | {row.status} | {numbers} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,32 @@
+"""Own dynamics of the benchmark: solutions here are feasible in CasADi's program of the same problem, and cost the same there."""
+
+import casadi as ca
+import numpy as np
+import pytest
+
+import trajopt as to
+from experiments.benchmarks.benchmark_own_dynamics import casadi_program
+from experiments.benchmarks.own_systems import SYSTEMS
+
+OFF = {"quadrotor": 1e-5}
+"""Largest defect of steps that differ: RK4 on the group, and on four numbers with the same rate."""
+
+
+@pytest.mark.needs_compiler
+@pytest.mark.filterwarnings("ignore::FutureWarning")  # of functions of NumPy on symbols
+@pytest.mark.parametrize("name", ["van_der_pol", "goddard", "robot_arm", "quadrotor"])
+def test_the_default_call_solves_what_casadi_states(name):
+    system = SYSTEMS[name]()
+    ocp, guess = system.problem("forward_ad")
+    solution = to.solve(ocp, guess)
+    assert solution.status.success and solution.iterations < 60
+    assert solution.meta["engines"] == ["compiled"] and "not_compiled" not in solution.meta
+    free = int(system.durations is not None)
+    xs, us = solution.xs[free:, : system.states.nx], solution.us[free:, : system.nu]
+    w = np.concatenate([xs.ravel(), us.ravel(), [solution.duration]])
+    nlp, given, duration = casadi_program(ca, system)
+    f, g = ca.Function("program", [nlp["x"]], [nlp["f"], nlp["g"]])(w)
+    assert float(duration(w)) == pytest.approx(solution.duration)
+    assert float(f) == pytest.approx(solution.cost, rel=1e-9)
+    assert np.abs(np.asarray(g)).max() < OFF.get(name, 1e-8)
+    assert (w >= given["lbx"] - 1e-7).all() and (w <= given["ubx"] + 1e-7).all()
