@@ -10,6 +10,7 @@ Entry points are loaded when their name is first asked for.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -106,11 +107,20 @@ class Registry(MutableMapping[str, T]):
         try:
             value = point.load()
         except Exception as error:  # whatever the code of another package raises
-            raise ExtensionError(f"{what}: {type(error).__name__}: {error}") from error
+            raise ExtensionError(f"{what}: {type(error).__name__}: {error}{_hidden_by(point, error)}") from error
         try:
             return self._checked(point.name, value)
         except (TypeError, ValueError) as error:
             raise ExtensionError(f"{what}: {error}") from error
+
+
+def _hidden_by(point: EntryPoint, error: Exception) -> str:
+    """A hint at the folder that stands first on Python's path for the package of an entry point; "" for other errors."""
+    package = point.module.partition(".")[0]
+    places = getattr(sys.modules.get(package), "__path__", None)
+    if not isinstance(error, ModuleNotFoundError) or not places:
+        return ""
+    return f"; Python finds {package} in {next(iter(places))}: rename that folder if it hides the installed package"
 
 
 @cache

@@ -73,6 +73,18 @@ def test_an_entry_point_that_cannot_be_used_is_named_with_its_package(package):
     assert found["four"] == 4
 
 
+def test_a_folder_that_hides_a_package_is_named(tmp_path, monkeypatch):
+    (tmp_path / "hiding").mkdir()
+    (tmp_path / "hiding" / "__init__.py").write_text("")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    point = EntryPoint("five", "hiding.values", "trajopt.digits")
+    with pytest.raises(
+        ExtensionError, match=f"Python finds hiding in {tmp_path / 'hiding'}: rename that folder if it hides"
+    ):
+        digits()._loaded(point)
+    sys.modules.pop("hiding")
+
+
 def test_a_registry_without_anything_says_how_to_install():
     with pytest.raises(
         UnknownName, match=r"no installed package has entry points of the group 'trajopt.none_of_these'"

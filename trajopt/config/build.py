@@ -21,9 +21,10 @@ from trajopt.problem.guess import Guess
 from trajopt.problem.ocp import OCP
 from trajopt.results.records import PHASES, Callback
 from trajopt.results.solution import Solution
-from trajopt.results.status import Status, StatusCode
+from trajopt.results.status import StatusCode
 from trajopt.solvers import prepare
 from trajopt.solvers.registry import checked_afterwards, solve, solver_options
+from trajopt.solvers.termination import unrefined
 from trajopt.validation.broken_limits import broken_limits, self_collision_note
 from trajopt.validation.validation import InvalidProblem, errors_of
 
@@ -173,8 +174,7 @@ def refined(
     if not found.good and reason.code is StatusCode.MAX_ITERATIONS:
         status = reason
     elif not found.good and status.acceptable:
-        advice = "Increase the margin or the number of knots, or start from another guess."
-        status = Status(StatusCode.INFEASIBLE, f"After {rounds} solves: {found.report}.", advice=advice)
+        status = unrefined(rounds, found.report)
     if status.code is StatusCode.MAX_ITERATIONS and options.max_iterations == task.patience:
         advice = (
             f"Solves of this problem stop after {task.patience} iterations: try another problem.seed, a smaller margin, "

@@ -143,9 +143,9 @@ def load_problem(name: str | Path | Solution, **changes: Any) -> LoadedProblem:
     ``backend="complex_step"``, ``engine="numpy"``, or with options ``solver={"name": "ipm", "max_iterations": 50}``. A mapping
     changes the keys that it names; None restores a default. Units are those of ``help(to.tasks()[name])``.
 
-    Raises FileNotFoundError for an unknown name, with similar ones; ConfigError with all mistakes in the settings; what the robot's
-    file and the problem raise: UnknownName, ValueError, URDFError, MJCFError, ModuleNotFoundError. Warns of settings that are
-    likely to be mistakes.
+    Raises TypeError for a name of another kind; FileNotFoundError for an unknown one, with similar names; ConfigError with all
+    mistakes in the settings; what the robot's file and the problem raise: UnknownName, ValueError, URDFError, MJCFError,
+    ModuleNotFoundError. Warns of settings that are likely to be mistakes.
 
     >>> import trajopt as to
     >>> problem = to.load_problem("cart_pole_swing_up", horizon=75, solver="slq")
@@ -155,6 +155,8 @@ def load_problem(name: str | Path | Solution, **changes: Any) -> LoadedProblem:
     values = dict(_by_key(changes))
     if isinstance(name, Solution):
         loaded = _of_solution(name, values)
+    elif not isinstance(name, (str, Path)):
+        raise TypeError(f"name is a {type(name).__name__}; expected the name of a task, a path, or a trajopt.Solution")
     else:
         loaded = LoadedProblem.of(load_config(name, values, _warn))
     for sentence in loaded.task.warnings:
@@ -174,7 +176,11 @@ def _of_solution(solution: Solution, changes: Mapping[str, Any]) -> LoadedProble
 
 
 def _warn(sentence: str) -> None:
-    warnings.warn(sentence, stacklevel=4)
+    """Warn at the line of the script that loads the problem."""
+    level, frame = 1, sys._getframe()
+    while frame.f_back is not None and str(frame.f_globals.get("__name__", "")).startswith("trajopt."):
+        level, frame = level + 1, frame.f_back
+    warnings.warn(sentence, stacklevel=level)
 
 
 def _by_key(changes: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:

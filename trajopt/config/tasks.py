@@ -64,7 +64,7 @@ def tasks() -> Tasks:
 def _summary(name: str, file: Path | None) -> str:
     """The comment that heads a file, or the first paragraph of a problem's documentation; its first sentence."""
     text = about(file) if file is not None else " ".join(PROBLEMS[name].summary.split())
-    return re.split(r"\.\s(?=[A-Z])|[.:]$", text, maxsplit=1)[0] + "."  # not after "et al."
+    return re.split(r"(?<!et al)\.\s|[.:]$", text, maxsplit=1)[0] + "."
 
 
 def _function(name: str, file: Path | None) -> TaskFunction:

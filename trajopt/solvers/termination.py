@@ -237,6 +237,12 @@ def locally_infeasible(iterations: int, worst: WorstConstraint | None, *, in_rol
     return Status(StatusCode.LOCALLY_INFEASIBLE, f"{result}{where}.", component=_name(worst), advice=advice)
 
 
+def unrefined(rounds: int, report: str) -> Status:
+    """The status of a problem that was solved again, and whose last solution does not pass the checks of its task."""
+    advice = "Increase the margin or the number of knots, or start from another guess."
+    return Status(StatusCode.INFEASIBLE, f"After {rounds} solves: {report}.", advice=advice)
+
+
 def unbounded(iterations: int, objective: float) -> Status:
     """The objective fell below any meaningful value at feasible points."""
     message = f"The objective is unbounded{_after(iterations)}: it decreased to {objective:.1e} along feasible points."

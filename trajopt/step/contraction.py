@@ -55,8 +55,8 @@ def _reason(dynamics: DiscreteMap) -> str:
         )
     if not has_source(dynamics):
         return (
-            f"the backend {sampling.backend.name} has no hessian_contraction; give it one, choose a solver that needs no second "
-            "derivatives (slq, ilqr, gnms, fddp), or hessian = 'gauss_newton' for ipm, sqp and dms"
+            f"the backend {sampling.backend.name} has no hessian_contraction; give it one, or choose slq, ilqr, gnms or fddp, or "
+            "hessian = 'gauss_newton' for ipm, sqp and dms"
         )
     backend = sampling.backend
     system = f" of {type(unwrapped(backend.map)).__name__}" if backend.name == "analytic" else ""

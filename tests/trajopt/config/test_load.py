@@ -103,8 +103,9 @@ def test_a_solution_names_its_problem(tmp_path):
 def test_another_robot_since_is_warned_of():
     found = to.load_problem("cart_pole_swing_up", solver="slq").solve(report=False)
     other = replace(found, meta={**found.meta, "model": {"name": "cart_pole", "digest": "other"}})
-    with pytest.warns(UserWarning, match="the robot model has changed"):
+    with pytest.warns(UserWarning, match="the robot model has changed") as caught:
         to.load_problem(other)
+    assert caught[0].filename == __file__
 
 
 def test_mistakes_are_named_all_at_once():
@@ -115,6 +116,8 @@ def test_mistakes_are_named_all_at_once():
     assert "did you mean 'slq'?" in text and "backend.names: unknown key; did you mean name?" in text
     with pytest.raises(to.ConfigError, match=r"problem.force_limit: expected a positive number, got -1.0"):
         to.load_problem("cart_pole_swing_up", force_limit=-1.0)
+    with pytest.raises(TypeError, match="name is a int; expected the name of a task"):
+        to.load_problem(3)
     with pytest.raises(FileNotFoundError, match="did you mean hyq_trot, a bundled configuration"):
         to.load_problem("hyq_trott")
 
