@@ -17,6 +17,7 @@ from dynamics_backends.protocol import (
     MissingCapability,
     Parameters,
     Partials,
+    unwrapped,
 )
 
 
@@ -72,7 +73,7 @@ class AnalyticSecondOrder(Analytic):
 def without_partials(map: Map) -> str:
     """The sentence for a map that has no partial derivatives of its own, with the remedy."""
     return (
-        f"{type(map).__name__} has no analytic derivatives; choose backend = 'forward_ad' or 'complex_step', which need "
+        f"{type(unwrapped(map)).__name__} has no analytic derivatives; choose backend = 'forward_ad' or 'complex_step', which need "
         "nothing but its source"
     )
 

@@ -25,6 +25,8 @@ from trajopt.solvers.batch.shooting import in_lanes
 
 pytestmark = pytest.mark.needs_compiler
 N = 9
+BY_DIFFERENCES = "central_difference"
+"""The backend of a problem whose second derivatives are not compiled."""
 
 
 @pytest.mark.parametrize("name", SETTINGS)
@@ -284,7 +286,7 @@ def test_an_error_in_a_callback_ends_the_batch_and_passes():
 
 @pytest.mark.parametrize("solver", ["ddp", "ipm"])
 def test_solvers_without_lanes_give_the_same(solver):
-    ocp = pendulum_swing_up(horizon=20)
+    ocp = pendulum_swing_up(20, BY_DIFFERENCES)
     x0, _ = shifted(ocp, 3)
     found = to.solve_batch(ocp, {"x0": x0}, solver=solver, gains=True)
     assert found.meta["how"] == "one after the other" and found.success.all()
@@ -331,7 +333,7 @@ def failing(monkeypatch):
 @pytest.mark.parametrize("wrong", [[0], [1], [0, 2]])
 def test_a_problem_that_raises_an_error_stops_nobody(monkeypatch, wrong):
     failing(monkeypatch)
-    ocp = pendulum_swing_up(horizon=20)
+    ocp = pendulum_swing_up(20, BY_DIFFERENCES)
     x0, _ = shifted(ocp, 3)
     x0[wrong, 0] = 10.0
     found = to.solve_batch(ocp, {"x0": x0}, solver="ddp", options={"max_iterations": 2})
@@ -356,7 +358,7 @@ def test_optima_of_no_cost_are_one():
 
 def test_an_error_of_all_problems_is_raised(monkeypatch):
     failing(monkeypatch)
-    ocp = pendulum_swing_up(horizon=20)
+    ocp = pendulum_swing_up(20, BY_DIFFERENCES)
     with pytest.raises(ZeroDivisionError):
         to.solve_batch(ocp, {"x0": np.full((2, 2), 10.0)}, solver="ddp")
 
