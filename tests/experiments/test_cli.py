@@ -326,9 +326,12 @@ def test_a_plan_that_diverges_on_accurate_dynamics_does_not_hold(config, out, mo
         ((np.inf, 0.5), "converged"),
         ((0.5,), "converged"),
     ):
-        monkeypatch.setattr(
-            registry, "_replay", lambda *given, r=ratios: Replay(tuple(deviation(given[-1], x) for x in r))
-        )
+
+        def replayed(ocp, options, plan, holds, ratios=ratios):
+            runs = [deviation(plan, ratio) for ratio in ratios]
+            return Replay(tuple(runs[: next((i for i, run in enumerate(runs, 1) if holds(run)), len(runs))]))
+
+        monkeypatch.setattr(registry, "_replay", replayed)
         result = run("solve", config, "--out", out, "--set", "output.plots=false")
         assert result.stdout.count(f"\n{code}: ") == 1, result.output
         assert (result.exit_code == FAILED) == (code == "does_not_hold") == ("shorter time steps" in result.stdout)
