@@ -204,11 +204,11 @@ class SQPOptions:
     (:mod:`trajopt.solvers.sqp.convexify`); "gauss_newton", of the convex outer functions of the objective; "scqp", of the
     convex outer functions of objective and constraints (Verschueren 2016); "auto", "scqp" if the program provides such
     functions, as all optimal-control problems do, else "exact". qp_solver: solver of the subproblems, see
-    :mod:`trajopt.solvers.qp.qp`; it is called if the active set of the last QP does not lead to the solution
-    (:mod:`trajopt.solvers.qp.newton`), and the interior-point method takes over if it fails. globalization: "merit", a line
-    search on the l1 merit; "filter", a filter of objective and violation; "none", full steps. second_order_correction:
-    correct full steps that the line search rejects. hold: interpolation of the controls between the nodes of an
-    optimal-control problem, "zero_order" or "first_order".
+    :mod:`trajopt.solvers.qp.qp`; an active-set solver is called for each of them, the others if the active set of the last QP
+    does not lead to the solution (:mod:`trajopt.solvers.qp.newton`); the interior-point method takes over if it fails.
+    globalization: "merit", a line search on the l1 merit; "filter", a filter of objective and violation; "none", full steps.
+    second_order_correction: correct full steps that the line search rejects. hold: interpolation of the controls between the
+    nodes of an optimal-control problem, "zero_order" or "first_order".
 
     max_iterations: maximum number of iterations. time_limit: time limit; default: none [s]. gradient_tolerance: tolerance on
     the largest entry of the gradient of the Lagrangian, relative to large multipliers, and on complementarity.

@@ -3,8 +3,8 @@
 The Kinova Gen3 follows a curve within 1 cm, 16 steps of RK4; controls are torques (OCP-FD) or accelerations with torques bounded
 through inverse dynamics (OCP-ID). SQP with the Hessian of convex-over-nonlinear functions (SCQP), cold start, compiled code on
 one thread, the same QPs for all. AD: CasADi's, of the whole map. QP solvers: QRQP, the active-set method of the paper (CasADi's
-own), and this library's interior point. SQP first tries the active set of the last QP by Newton's method, and asks the QP solver
-where that fails; the report says how many QPs QRQP solved.
+own), and this library's interior point, before which SQP tries the active set of the last QP by Newton's method. The report says
+how many QPs QRQP solved.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ def _comparison(rows: list[dict[str, Any]], form: str, qp_solver: str) -> Compar
         solved = all(r["QPs by active sets"] >= r["iterations"] for r in (ad, analytic))
         claims.append(Claim("QRQP solves the QPs", solved, only_differs=True))
         counts = " and ".join(str(r["QPs by active sets"]) for r in (ad, analytic))
-        why += f"; QRQP solved {counts} of the QPs, Newton's method on the last active set or the interior point the others"
+        why += f"; QRQP solved {counts} of the QPs, the interior point the others"
     what = f"{form}: time with AD by that with closed forms, QPs by {qp_solver}"
     return Comparison(what, f"{PUBLISHED[form]} x", f"{ratio:.2f} x", claims, why)
 
