@@ -29,6 +29,7 @@ from dynamics_backends.scalars.complaints import OWN, described, mistake, own_li
 from dynamics_backends.scalars.entries import Entries, Entry, NoNumber, count, from_rows, unboxed
 from dynamics_backends.scalars.functions import has_power
 from dynamics_backends.scalars.points import evaluated_at, on_numbers
+from dynamics_backends.symbols import ca
 
 Array = np.ndarray
 Function = Callable[[Any, Any, Any, Mapping[str, Any]], Any]
@@ -102,6 +103,11 @@ class UserFunction:
             except Exception as error:
                 complaints.append(error)
                 continue
+            if kind == "symbols" and not self._same_on_symbols(way, given):
+                self._ways.clear()
+                self._ways["float"] = "points"
+                self._tell(NoNumber(_UNLIKE))
+                raise NoNumber(self.why)
             self._ways[kind] = way
             if kind == "symbols" and way == "rows" and has_power(found):
                 return self._by_entries_or(found, given)
@@ -197,6 +203,26 @@ class UserFunction:
         together = value(slice(None))
         alone = [value(slice(i, i + 1)) for i in range(KNOTS)]
         return all(a.shape == (len(together), 1) for a in alone) and _agree(together, np.concatenate(alone, axis=1))
+
+    def _same_on_symbols(self, way: str, given: tuple) -> bool:
+        """True if the function means the same on symbols as on numbers; also where it fails on the numbers tried."""
+        x, u, t, p = numbers = _numbers(*given)
+        symbols = [
+            ca.SX.sym("x", len(x)),
+            ca.SX.sym("u", len(u)),
+            ca.SX.sym("t"),
+            *(ca.SX.sym("p", len(v)) for v in p.values()),
+        ]
+        try:
+            with warnings.catch_warnings(), np.errstate(all="ignore"):
+                warnings.simplefilter("ignore")
+                result = self._by(way, (*symbols[:3], dict(zip(p, symbols[3:], strict=True))))
+                rows = ca.vertcat(*result) if isinstance(result, (list, tuple)) else ca.SX(result)
+                function = ca.Function("traced", symbols, [ca.densify(rows)])
+                traced = np.asarray(function.map(KNOTS)(x, u, t[None], *p.values()))
+                return _agree(traced, self._at_points(*numbers))
+        except Exception:  # which says nothing about symbols
+            return True
 
     def _tell(self, complaint: Exception) -> None:
         what = (str(complaint).strip() or type(complaint).__name__).splitlines()[-1].rstrip(".")

@@ -537,3 +537,19 @@ def test_vectors_and_matrices_of_entries_by_like_solve_a_linear_system(make):
         np.testing.assert_allclose(np.array([[2.0, c], [c, 3.5]]) @ value, [u[0], x[1] + 1.0], rtol=1e-12)
     for other in results[1:]:
         np.testing.assert_allclose(other.fx, results[0].fx, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.needs_compiler
+@pytest.mark.parametrize("method", ["forward_ad", "complex_step", "casadi_ad"])
+def test_a_function_that_means_something_else_on_symbols_is_evaluated_by_numbers(method, caplog):
+    def typed(x, u, t, p):
+        return [x[1], u[0] - np.sin(x[0])] if isinstance(x, np.ndarray) else [x[1], 2.0 * u[0]]
+
+    x, u = np.array([[0.3, -0.2], [1.0, 2.0]]), np.array([[0.5], [-1.5]])
+    backend = make_backend(FunctionMap(typed, 2, 1), method, engine="compiled")
+    np.testing.assert_allclose(backend.f(x, u), np.c_[x[:, 1], u[:, 0] - np.sin(x[:, 0])], atol=1e-15)
+    found = backend.jacobians(x, u)
+    expected = [[[0.0, 1.0], [-np.cos(angle), 0.0]] for angle in x[:, 0]]
+    np.testing.assert_allclose(found.fx, expected, atol=1e-9)
+    np.testing.assert_allclose(found.fu, [[[0.0], [1.0]]] * 2, atol=1e-9)
+    assert any("does it test types" in message for message in caplog.messages)
