@@ -148,7 +148,6 @@ _SOLVERS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "riccati": ("trajopt.solvers.qp.riccati_interior_point", "RiccatiInteriorPoint", {}),
 }
 _SWEEPING = ("interior_point", "riccati")
-ACTIVE_SETS = ("daqp", "qrqp")
 QP_SOLVERS = tuple(_SOLVERS)
 
 

@@ -41,7 +41,7 @@ from trajopt.solvers.nlp import nlp_diagnosis
 from trajopt.solvers.nlp.nlp import NLP, NLPSolution, trajectory_at
 from trajopt.solvers.options import SQPOptions
 from trajopt.solvers.qp.kkt.riccati_kkt import UnstructuredQP
-from trajopt.solvers.qp.qp import ACTIVE_SETS, QP, Hessian, make_qp_solver
+from trajopt.solvers.qp.qp import QP, Hessian, make_qp_solver
 from trajopt.solvers.rules.line_search import NEAR_ROUNDING
 from trajopt.solvers.sqp.convexify import Convexified, convexified
 from trajopt.solvers.sqp.elastic import elastic_step, feasibility_step
@@ -221,7 +221,7 @@ class SQPLoop:
 
     def _newton(self, at: Iterate, H: Hessian, floor: float) -> tuple[Convexified, Step] | None:
         """After a full step: that on the active set, by H as it is, if the set settles and H is convex along the step."""
-        if floor > 0.0 or not self.qps.full or self.options.qp_solver in ACTIVE_SETS:
+        if floor > 0.0 or not self.qps.full:
             return None
         qp = qp_about(at, H)
         found = self.qps.near(qp, at.y, at.z)

@@ -16,6 +16,7 @@ import numpy as np
 
 from dynamics_backends.protocol import Array
 from trajopt.lq.lq_solver import LQSolver
+from trajopt.solvers.qp.active_set import ActiveSet
 from trajopt.solvers.qp.interior_point import InteriorPoint
 from trajopt.solvers.qp.newton import ActiveSetNewton
 from trajopt.solvers.qp.qp import QP, QPSolution, QPSolver, QPStatus
@@ -118,7 +119,10 @@ class Subproblems:
         return (self.solver,) if type(self.solver) is InteriorPoint else (self.solver, self.fallback)
 
     def near(self, qp: QP, y: Array, z: Array) -> QPSolution | None:
-        """The solution from the active set of multipliers; None where it does not settle."""
+        """The solution from the active set of multipliers; None where it does not settle. An active-set solver finds it itself."""
+        if isinstance(self.solver, ActiveSet):
+            known = self.solver.solve(qp, QPSolution(np.zeros_like(qp.g), y, z, QPStatus.SOLVED))
+            return known if known.status is QPStatus.SOLVED and np.isfinite(known.w).all() else None
         found = self.newton.solve(qp, y, z)
         return found if found is not None and np.isfinite(found.w).all() else None
 
