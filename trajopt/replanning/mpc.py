@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from dynamics_backends.names import unknown_name
 from dynamics_backends.protocol import Array
 from trajopt.problem.ocp import OCP
 from trajopt.problem.terms import Values
@@ -30,7 +31,7 @@ from trajopt.replanning.run_log import Account, EventKind, statistics_of
 from trajopt.replanning.timing import SAME_TIME, Timing
 from trajopt.replanning.workers import ImmediateWorker, Worker
 from trajopt.results.solution import Solution
-from trajopt.solvers.registry import solve
+from trajopt.solvers.registry import solve, solver_names
 
 REAL_TIME = "real_time"
 """One iteration a step."""
@@ -202,6 +203,9 @@ def planner_of(ocp: OCP, solver: str | Planner, options: Any = None) -> Planner:
                 f"solver is a {type(solver).__name__}; expected a name, or a planner with prepare and respond"
             )
         return solver
+    known = (REAL_TIME, *solver_names())
+    if solver not in known:
+        raise unknown_name("solver", solver, known)
     if solver != REAL_TIME:
         return Converging(solver, options)
     return RealTimeSQP(options) if ocp.constraints() else RealTimeSLQ(**(options or {}))
