@@ -169,7 +169,7 @@ def test_what_cannot_be_used_is_refused():
         to.MPC(problem(), delay=-0.1)
     with pytest.raises(TypeError, match="a planner with prepare and respond"):
         to.MPC(problem(), solver=3)
-    with pytest.raises(to.UnknownName, match="did you mean real_time"):
+    with pytest.raises(to.UnknownName, match="did you mean 'real_time'"):
         to.MPC(problem(), solver="realtime")
 
 
