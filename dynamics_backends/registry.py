@@ -265,7 +265,7 @@ def fastest_driver() -> Driver:
 
 @lru_cache(maxsize=1)
 def ready_driver() -> Driver:
-    """What evaluates recursions at few configurations in least time: compiled loops that are there, else rows of NumPy."""
+    """The driver for recursions at few configurations: compiled kernels from the installation or the cache, else NumPy."""
     from dynamics_backends.compiled.loops.ready import ReadyLoops
 
     return ReadyLoops()

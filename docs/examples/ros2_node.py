@@ -54,7 +54,7 @@ class MPCNode(Node):
             self.x = np.array([values[name] for values in (positions, velocities) for name in self.joints])
 
     def aim(self, message: PointStamped) -> None:
-        """Where the robot is to go from now on."""
+        """Set the goal of the robot to the point of a message."""
         self.mpc.set("goal", [message.point.x, message.point.y, message.point.z])
 
     def tick(self) -> None:

@@ -207,7 +207,7 @@ def _check_shapes(arrays: Mapping[str, Array]) -> None:
 
 
 class Account:
-    """A run as it goes on. recent: how many ticks, solves and events are kept, the latest ones; default all."""
+    """Record of a run in progress. recent: number of latest ticks, solves and events to keep; default all."""
 
     def __init__(self, recent: int | None = None) -> None:
         self.ticks: deque[Tick] = deque(maxlen=recent)
@@ -230,7 +230,7 @@ class Account:
 
 
 def statistics_of(solves: Iterable[Solve], spells: Iterable[Spell], events: Iterable[Event]) -> dict[str, Any]:
-    """How planning went: counts of solves, milliseconds of responses and preparations, iterations, and counts of events."""
+    """Statistics of planning: counts of solves, milliseconds of responses and preparations, iterations, and counts of events."""
     solves, kinds = list(solves), [event.kind for event in events]
     return {
         "solves": len(solves),

@@ -118,9 +118,9 @@ class SimulatedWorker:
 
 
 class ImmediateWorker(SimulatedWorker):
-    """Runs a job at once, and knows its answer at once, or, after a response beyond the deadline [s], when it has taken so long.
+    """Runs a job at once. Its answer is available at once or, if the response took longer than the deadline [s], after that time.
 
-    recent: of how many jobs it tells.
+    recent: number of latest jobs that :meth:`spells` returns.
     """
 
     def __init__(self, tick: float, deadline: float | None, recent: int) -> None:

@@ -80,11 +80,11 @@ class FrameCheck:
         self._errors = OfMotion(lambda xs: frame_errors(model, goal, xs[[0, -1], : model.nq]))
 
     def report(self, xs: Array, times: Array) -> list[str]:
-        """How far a motion ends from the goal, in millimeters and degrees."""
+        """Final error of a motion, in millimeters and degrees."""
         return [f"{self.goal.frame} ends {_far(self._errors(xs)[1], self.goal)} from its goal"]
 
     def missed(self, xs: Array, times: Array) -> list[str]:
-        """How far a motion ends from the goal, and why, where that is far."""
+        """Final error of a motion that misses the goal, with the reason; empty where it meets it."""
         start, end = self._errors(xs)
         if not any(too_far(start, end)):
             return []

@@ -34,7 +34,7 @@ from trajopt.step.integrators import RUNGE_KUTTA, SEMI_IMPLICIT_EULER, stage_map
 from trajopt.step.sensitivities import MOST_SUBSTEPS
 
 ROOM = 4.0
-"""Where even steps so many times as long are stable at x0, they are taken to be stable at other starts too."""
+"""Margin: time steps that are stable at x0 even if this many times as long are assumed to be stable at other starts."""
 STIFF = 0.3
 """|h lambda| from which on a mode is the step's concern: slower ones grow by accuracy, not by stability."""
 GROWTH = 1e-6
@@ -61,21 +61,22 @@ class Linearization(NamedTuple):
 def stability_doubts(ocp: Any, stable: set[Any] | None = None) -> Iterator[str]:
     """Sentences about the phases of a problem whose time steps are too long for their systems at x0.
 
-    stable: phases of earlier problems with these systems that are stable by far, which are not linearized again; grows by those of
-    this one.
+    stable: keys of phases of the last problem with these systems that are stable with a wide margin, which are not linearized
+    again; replaced by those of this problem.
     """
     stable = set() if stable is None else stable
     told: set[str] = set()
+    found: set[Any] = set()
     for phase in ocp.phases:
         key = (id(phase.dynamics), float(phase.dt.max()), *((k, v.tobytes()) for k, v in phase.parameters.items()))
-        if key in stable:
-            continue
-        text = _doubt(phase, ocp.x0)
+        text = None if key in stable else _doubt(phase, ocp.x0)
         if text is None:
-            stable.add(key)
+            found.add(key)
         elif text and text not in told:
             told.add(text)
             yield text
+    stable.clear()
+    stable.update(found)
 
 
 def _doubt(phase: Any, x0: Array) -> str | None:

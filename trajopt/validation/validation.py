@@ -61,9 +61,9 @@ def _out_of_reach(ocp: OCP) -> Iterator[str]:
 
 @dataclass
 class _Known:
-    """Findings about a structure that hold for other values too.
+    """Results of earlier checks of a structure that hold for other values too.
 
-    called: user functions have been called without an error. stable: phases that are stable by far.
+    called: user functions have been called without an error. stable: keys of phases whose time steps have a wide stability margin.
     """
 
     called: bool = False

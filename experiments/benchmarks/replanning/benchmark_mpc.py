@@ -26,7 +26,7 @@ AMPLITUDE, FREQUENCY = np.array([0.12, 0.3, 0.12]), np.array([0.21, 0.15, 0.33])
 
 
 def goal_at(t: float) -> Array:
-    """Where the goal (3,) [m] is at t [s]."""
+    """Position of the goal (3,) [m] at t [s]."""
     return CENTER + AMPLITUDE * np.sin(2.0 * np.pi * FREQUENCY * t)
 
 

@@ -13,7 +13,7 @@ Both start from the same path of RRT-Connect with short-cuts. Ours is solved by 
 where it has converged by the checks of trajopt/solvers/success.py, and where this benchmark finds besides that it ends at the goal
 within all limits, at least 1 mm clear by coal at 1 kHz with the true meshes: else its end is away_from_goal, beyond_limits or
 too_near. The other is TOPP-RA (package toppra) on a spline through points of the path, taken denser until that is free, with the
-same limits. TOPP-RA on our own path tells how far from time-optimal we are on it. Time includes the checks of
+same limits. TOPP-RA on the same path gives the shortest possible time. Time includes the checks of
 trajopt.solve, not compilation; guess is the planner's share. Where the planner finds no way in its limit, of processor time, both
 start from a straight line through what is in the way: the table counts these guesses. DIR gets scenes.csv."""
 

@@ -82,7 +82,7 @@ def test_a_solve_may_be_silent_and_start_elsewhere(capsys):
 
 
 def test_relaxed_problems_and_limits_are_those_of_the_task():
-    """What to.solve alone leaves out."""
+    """Relaxed problems and refinement, which `to.solve` alone leaves out."""
     problem = to.load_problem("hyq_trot_stepped", horizon=30, solver={"max_iterations": 1}, engine="numpy")
     solution = problem.solve(report=False)
     assert len(solution.meta["easier"]) == len(problem.task.easier) >= 1

@@ -17,7 +17,7 @@ RATE = 50.0
 
 
 class FakeNode:
-    """What the node asks of rclpy: publishers, subscriptions, a timer and a clock."""
+    """A stand-in for rclpy's Node with publishers, subscriptions, a timer and a clock."""
 
     made: list = []  # noqa: RUF012
 

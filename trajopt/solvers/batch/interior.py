@@ -48,7 +48,7 @@ _REFERRED = (End.NOT_FINITE, End.REFERRED)
 
 
 def fits_interior(ocp: OCP, options: Any) -> bool:
-    """Whether compiled kernels answer all requests of the interior point for this problem."""
+    """True if compiled kernels answer all requests of the interior-point method for this problem."""
     if type(options) is not IPMOptions:
         return False
     return serves(prepared(ocp, _still(ocp), options).program, alone=False)
