@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import dataclasses
 import errno
+import os
 import signal
 import subprocess
 import sys
@@ -840,3 +841,15 @@ def test_version():
     result = run("--version")
     assert result.exit_code == SOLVED
     assert result.output.strip() == f"trajopt {to.__version__}"
+
+
+def test_a_robot_is_solved_without_a_compiler(tmp_path):
+    command = [sys.executable, "-c", "from experiments.cli.main import main; main()", "solve", "ur5_reach"]
+    command += ["--set", "output.plots=false", "--out", str(tmp_path / "out")]
+    folders = {"TRAJOPT_CACHE_DIR": str(tmp_path / "cache"), "TRAJOPT_PREBUILT_DIR": str(tmp_path / "prebuilt")}
+    environment = {**os.environ, **folders, "CC": "/nonexistent/cc", "PYTHONPATH": str(Path(__file__).parents[2])}
+    done = subprocess.run(
+        command, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "engine = numpy: no working C compiler" in done.stderr and "\nconverged: " in done.stdout

@@ -17,7 +17,7 @@ from dynamics_backends.compiled.loops.loops import USUAL_JOINTS, LoopKernel, loo
 from dynamics_backends.compiled.loops.sparsity import sparse_outputs
 from dynamics_backends.compiled.runtime.cache import existing, key_of, load
 from dynamics_backends.compiled.runtime.remembered import answered, remembered
-from dynamics_backends.compiled.runtime.toolchain import find_toolchain
+from dynamics_backends.compiled.runtime.toolchain import CompilerError, find_toolchain
 from dynamics_backends.rigid_body.algorithms.aba import ABA, ABA_EXTERNAL
 from dynamics_backends.rigid_body.algorithms.kinematics import MOTION, PLACEMENT
 from dynamics_backends.rigid_body.algorithms.rnea import RNEA
@@ -77,8 +77,11 @@ def _described(program: Program) -> list[Any]:
 
 @lru_cache(maxsize=len(PROGRAMS))
 def _known(program: Program) -> tuple[Any, LoopKernel] | None:
-    """The library and its kernel, where they are there."""
-    found = answered(*_question(program))
+    """The library and its kernel; None where they were not built, and without a C compiler, on which their names depend."""
+    try:
+        found = answered(*_question(program))
+    except CompilerError:
+        return None
     library = None if found is None else existing(found[0])
     if found is None or library is None:
         return None

@@ -77,6 +77,19 @@ def test_nothing_built_is_no_error(tmp_path, monkeypatch):
     ready._known.cache_clear()
 
 
+def test_without_a_compiler_numpy_serves(monkeypatch):
+    """Checks of problems evaluate the dynamics at x0 by these kernels."""
+    monkeypatch.setenv("CC", "/nonexistent")
+    ready._known.cache_clear()
+    system = FreeBody(chain(3))
+    backend = at_once(make_backend(system, "analytic", engine="numpy"))
+    x, u = np.full((1, 6), 0.1), np.zeros((1, 3))
+    expected = make_backend(system, "analytic", engine="numpy").jacobians(x, u)
+    np.testing.assert_array_equal(backend.jacobians(x, u).fx, expected.fx)
+    assert ready._known(ready.ABA) is None
+    ready._known.cache_clear()
+
+
 def test_kernels_of_another_processor_do_not_serve(no_compiler, monkeypatch):
     """As where machines share a folder."""
     assert ready._known(ready.ABA) is not None

@@ -14,7 +14,7 @@ from trajopt.solvers.window.driver import run_alone
 
 
 def searched(cost, before=()) -> tuple[Found, list[float]]:
-    """What is taken for a cost along alpha whose slope is -1, by a model that expects the minimum at alpha = 1; what was tried.
+    """The accepted step and the step lengths tried, for a cost of slope -1 in alpha and a model whose minimum is at alpha = 1.
 
     before: costs of the iterates before, which a nonmonotone search looks back at.
     """
