@@ -208,10 +208,20 @@ class CompiledLQ:
         return LQStep(dx, du), (float(change[0]), float(change[1]))
 
 
-@lru_cache(maxsize=16)
+_loaded: dict[tuple[int, int], CompiledLQ] = {}
+
+
 def compiled_lq(ndx: int, nu: int) -> CompiledLQ:
     """The solver of problems of a size, which knows nothing of any of them."""
-    return CompiledLQ(ndx, nu)
+    found = _loaded.get((ndx, nu))
+    if found is None:
+        found = _loaded[ndx, nu] = CompiledLQ(ndx, nu)
+    return found
+
+
+def loaded_lq(ndx: int, nu: int) -> CompiledLQ | None:
+    """The solver of problems of a size, if this process has loaded it already."""
+    return _loaded.get((ndx, nu))
 
 
 def _problem(data: list[Array]) -> bytes:

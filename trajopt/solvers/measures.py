@@ -30,11 +30,11 @@ from typing import NamedTuple
 import numpy as np
 
 from dynamics_backends.protocol import Array
-from trajopt.lq.lq import HALF_OF_DIGITS, LQProblem, stationarity
+from trajopt.lq.lq import HALF_OF_DIGITS, LQProblem
 from trajopt.problem.constraints import Constraint, chosen_coordinates
 from trajopt.problem.ocp import OCP
 from trajopt.solvers.direct.program_parts import with_rows
-from trajopt.stage.engine import Wanted, stages_of
+from trajopt.stage.engine import Wanted, loaded_lq_solver, stages_of
 from trajopt.stage.stages import StageDerivatives
 
 NEAR_BOUND = 1e-5
@@ -187,7 +187,8 @@ class _Measured:
             A, B, np.zeros((N, n)), np.zeros((0, n, n)), q, np.zeros((0, m, n)), np.zeros((0, m, m)), r, q[0]
         )
         held = self._near_bounds()
-        found = stationarity(lq, np.where(held[:, :, None], 0.0, K) if K.any() else None)
+        gains = np.where(held[:, :, None], 0.0, K) if K.any() else None
+        found = loaded_lq_solver(ocp).stationarity(lq, gains)
         size += (np.abs(found.costates[1:, None]) @ np.abs(B))[:, 0]
         largest = size.max(axis=0, initial=0.0)
         floor = HALF_OF_DIGITS * largest.max(initial=0.0)

@@ -368,15 +368,15 @@ def _replay(ocp: OCP, options: Any, solution: Solution, holds: Callable[[Deviati
 
         ocp = augmented(ocp, imposed(ocp, options.constraint_penalty, {}))  # as it was compiled for the solve
     with borrowed(ocp) as own:
-        known = {} if own is None else own.prepared
-        rooms, steps = known.setdefault("replay", {}), known.setdefault("finer", {})
 
-        def evaluator(fine: OCP) -> StageEvaluator:
-            cuts = tuple(getattr(phase.dynamics, "substeps", 1) for phase in fine.phases)
-            made = kept_evaluator(rooms.setdefault(cuts, Kept()), fine, kind)
-            return made if made.compiled else StageEvaluator(interpreted(fine), kind, "numpy")
+        def evaluator(replayed: OCP) -> StageEvaluator:
+            rooms = own
+            if own is not None and replayed is not ocp:  # with slower contacts
+                rooms = own.prepared.setdefault("replay", Kept())
+            made = kept_evaluator(rooms, replayed, kind)
+            return made if made.compiled else StageEvaluator(interpreted(replayed), kind, "numpy")
 
-        found = replay(ocp, solution.xs, solution.us, solution.K, evaluator, steps, holds)
+        found = replay(ocp, solution.xs, solution.us, solution.K, evaluator, holds)
     return UNCUT if found is None else found
 
 

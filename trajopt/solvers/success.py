@@ -74,6 +74,7 @@ def assessed(
     found = found or measures(ocp, xs, us, K, solution.multipliers, max(FEASIBLE, tolerances.constraints))
     goals, times = goals_of(ocp), np.asarray(ocp.times_of(xs))
     missed = [s for goal in goals for s in goal.missed(xs, times)]
+    report = [s for goal in goals for s in goal.report(xs, times)]
     broken: list[str] = []
 
     def holds(run: Deviation) -> bool:
@@ -87,7 +88,7 @@ def assessed(
         "replay": {"left_out": replay} if isinstance(replay, str) else replay.as_meta(ocp),
         "limits": [b.as_meta(()) for b in broken_limits(ocp, xs, us, self_collision=False)],
         "self_collision": NOT_CHECKED if has_links(ocp) else "",
-        "goals": {"report": [s for goal in goals for s in goal.report(xs, times)], "missed": missed},
+        "goals": {"report": report, "missed": missed},
     }
     status = verdict(solution.status, found, broken, missed, max(STATIONARY, tolerances.kkt))
     return replace(solution, status=status, meta=meta)

@@ -169,6 +169,15 @@ def lq_solver_for(ocp: OCP, carried: bool = False) -> LQSolver:
     return compiled_lq_solver(ocp.manifold.ndx + (ocp.nu if carried else 0), ocp.nu)
 
 
+def loaded_lq_solver(ocp: OCP) -> LQSolver:
+    """The compiled solver of LQ problems of a problem's size, if this process has loaded it already; else NumPy's."""
+    if not is_compiled(ocp):
+        return NumpyLQ()
+    from trajopt.lq.compiled_lq import loaded_lq
+
+    return loaded_lq(ocp.manifold.ndx, ocp.nu) or NumpyLQ()
+
+
 def has_own_backend(ocp: OCP) -> bool:
     """True if a phase has a user's backend."""
     samplings = (phase.dynamics.sampling for phase in ocp.phases)

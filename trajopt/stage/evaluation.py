@@ -7,6 +7,8 @@ curvature  second derivatives of the dynamics, contracted with multipliers: what
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from copy import copy
 from functools import cached_property
 from typing import Any, NamedTuple, Protocol
 
@@ -91,6 +93,13 @@ class StageEvaluator:
             return False
         self.ocp = ocp
         return True
+
+    def finer(self, pieces: Sequence[int]) -> StageEvaluator:
+        """The same problem with each substep of its phases in so many pieces, for roll-outs; it shares memory with this one."""
+        found = copy(self)
+        phases = [own if n == 1 else own.finer(n) for own, n in zip(self.stages, pieces, strict=False)]
+        found.stages = [*phases, self.stages[-1]]
+        return found
 
     @property
     def compiled(self) -> bool:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from copy import copy
 from dataclasses import dataclass, field, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -179,6 +180,12 @@ class NumpyStages:
         return Hessians(H.xx + At @ gap @ A, H.ux + Bt @ gap @ A, H.uu + Bt @ gap @ B)
 
     # -- roll-out -------------------------------------------------------------------------------------------------------
+    def finer(self, pieces: int) -> NumpyStages:
+        """See :class:`~trajopt.stage.stages.Stages`."""
+        dynamics: Any = copy(self.dynamics)
+        dynamics.substeps *= pieces
+        return replace(self, dynamics=dynamics)
+
     @timed
     def rollout(self, trials: Trials, pause: Callable[[float], None] | None = None) -> Array:
         """See :class:`~trajopt.stage.stages.Stages`; parts between nodes with linear gaps are stepped at the same time.

@@ -167,6 +167,10 @@ class Stages(Protocol):
         """Continue trajectories over these knots; returns their costs there (L,)."""
         ...
 
+    def finer(self, pieces: int) -> Stages:
+        """The same knots with each substep of their dynamics, a SampledSystem, in so many pieces, for roll-outs."""
+        ...
+
 
 @runtime_checkable
 class SweptStages(Protocol):

@@ -4,9 +4,10 @@
     gains     u = us_k + K_k (x - xs_k), clipped to the bounds, x measured at the beginning of each time step
 
 A plan is only as true as its time steps.  The replay takes the plan's own scheme with more substeps; for a scheme of order p
-the runs with n and 2 n substeps are extrapolated, x_2n (+) (x_2n (-) x_n) / (2^p - 1) (Hairer, Norsett, Wanner, Solving ODEs I,
-II.4). Substeps are halved until this correction is small beside the tolerance, or beside what the deviation exceeds it by, and at
-most as often as FINEST says. The run with gains is left out where the one without holds.
+the runs with n and r n substeps are extrapolated, x_rn (+) (x_rn (-) x_n) / (r^p - 1) (Hairer, Norsett, Wanner, Solving ODEs I,
+II.4). The first run is compared with the plan, which is the run by one piece of each substep. Where the correction is not small
+beside the tolerance, substeps are halved until it is, or until it is small beside what the deviation exceeds the tolerance by,
+and at most as often as FINEST says. The run with gains is left out where the one without holds.
 
 The deviation is the largest difference of a position from the plan at any knot, relative to the tolerance
 
@@ -25,27 +26,26 @@ plan's ground.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from copy import copy
 from dataclasses import replace
 from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from dynamics_backends.protocol import Array, MeetsInSteps, Parameters
+from dynamics_backends.protocol import Array, MeetsInSteps
 from dynamics_backends.registry import same_method
-from trajopt.problem.ocp import OCP, Phase, Sampling
-from trajopt.stage.evaluation import Direction, Evaluator, Shooting
+from trajopt.problem.ocp import OCP, Phase
+from trajopt.stage.evaluation import Direction, Evaluator, Shooting, StageEvaluator
 from trajopt.step.integrators import RUNGE_KUTTA
 from trajopt.step.interpreted_step import interpreted
 from trajopt.step.sensitivities import SampledSystem
 
 FINEST = {1: 64, 4: 2}
 """By the order of a scheme, into how many pieces each time step is cut at most, where its substeps are longer."""
-COARSEST = 4
+COARSEST = 8
 """Pieces of a time step that the first run has, where so many are fewer."""
 SETTLED = 0.05
-"""Pieces are halved until the last halving has changed positions by less than this share of the tolerance."""
+"""Pieces are halved until the correction of the last run changes positions by less than this share of the tolerance."""
 FAR = 10.0
 """They are not halved any more where the deviation exceeds the tolerance by so many times what the last halving has changed."""
 
@@ -101,12 +101,6 @@ class Replay(NamedTuple):
         return found
 
 
-FINER_KEPT = 8
-"""How many finer time steps are kept for each phase."""
-Finer = dict[tuple[int, int], tuple[Any, Sampling | None, Any]]
-"""Finer time steps by the identity of those that they are made of, and their substeps; with these and their sampling."""
-
-
 def within_tolerance(run: Deviation) -> bool:
     """True if a run stays within the tolerance."""
     return run.ratio <= 1.0
@@ -117,27 +111,26 @@ def replay(
     xs: Array,
     us: Array,
     K: Array,
-    evaluator: Callable[[OCP], Evaluator],
-    known: Finer | None = None,
+    evaluator: Callable[[OCP], StageEvaluator],
     holds: Callable[[Deviation], bool] = within_tolerance,
 ) -> Replay | None:
     """Replay a plan xs (N + 1, nx), us (N, nu), K (N, nu, ndx); evaluator: makes the evaluator of a problem.
 
-    known: the finer time steps of earlier replays, which new ones join, so that the same plan is replayed by the same ones.
     holds: whether a run suffices: then the next one, with gains, is left out.
     None where no time step can be cut finer, as those of users' own discrete maps.
     """
     if not can_be_cut(ocp):
         return None
     slower = [_slower(phase) for phase in ocp.phases]
-    known = {} if known is None else known
-    if len(known) > FINER_KEPT * len(ocp.phases):  # of systems that are made anew for each replay
-        known.clear()
-    halvings = _halvings(ocp)
-    cut = cache(lambda i: evaluator(_cut(ocp, halvings[i], slower, known)))
+    whole, halvings = evaluator(_with_slower(ocp, slower) if any(slower) else ocp), _halvings(ocp)
+    cut = cache(lambda i: whole.finer(halvings[i]))
+
+    def run(how: str, gains: Array) -> Deviation:
+        rolled = cache(lambda i: _rolled_out(cut(i), xs, us, gains))
+        return _accurate(ocp, how, xs, rolled, halvings, as_planned=not any(slower))
+
     laws = ((HELD, 0.0 * K), *(((WITH_GAINS, K),) if K.any() else ()))
-    runs = (_accurate(ocp, how, xs, us, gains, map(cut, range(len(halvings)))) for how, gains in laws)
-    return Replay(_until(holds, runs), max(slower))
+    return Replay(_until(holds, (run(how, gains) for how, gains in laws)), max(slower))
 
 
 def _until(holds: Callable[[Deviation], bool], runs: Iterator[Deviation]) -> tuple[Deviation, ...]:
@@ -150,29 +143,40 @@ def _until(holds: Callable[[Deviation], bool], runs: Iterator[Deviation]) -> tup
     return tuple(found)
 
 
-def _halvings(ocp: OCP) -> list[list[int | None]]:
-    """Pieces of the substeps of each phase, from the coarsest run to the finest one; None where they cannot be cut."""
-    finest = [_pieces(phase.dynamics) for phase in ocp.phases]
-    most, cuts = max(n or 0 for n in finest), [finest]
-    while most > COARSEST or len(cuts) < 2:
-        most //= 2
-        cuts.append([None if n is None else max(1, n // 2) for n in cuts[-1]])
+def _halvings(ocp: OCP) -> list[list[int]]:
+    """Pieces of the substeps of each phase, from the coarsest run to the finest one; 1 where they cannot be cut."""
+    cuts = [[_pieces(phase.dynamics) or 1 for phase in ocp.phases]]
+    while max(cuts[-1]) > COARSEST or len(cuts) < 2:
+        cuts.append([max(1, n // 2) for n in cuts[-1]])
     return cuts[::-1]
 
 
-def _accurate(ocp: OCP, how: str, xs: Array, us: Array, K: Array, cuts: Iterator[Evaluator]) -> Deviation:
-    """The rollout under these gains, by finer and finer cuts until two of them agree, or both are beyond the tolerance by far."""
+def _accurate(
+    ocp: OCP, how: str, plan: Array, rolled: Callable[[int], Array], halvings: list[list[int]], as_planned: bool
+) -> Deviation:
+    """The run of a control law, by finer and finer cuts until two agree, or both are beyond the tolerance by far.
+
+    rolled: the states by the cut of an index. as_planned: whether the plan (N + 1, nx) is itself a run, by uncut time steps.
+    """
     order = max(_order(phase.dynamics) for phase in ocp.phases)
-    limits, _ = tolerances(ocp, xs)
-    coarse = _rolled_out(next(cuts), xs, us, K)
-    for cut in cuts:
-        fine = _rolled_out(cut, xs, us, K)
-        run, correction = _extrapolated(ocp, coarse, fine, order)
-        found, coarse = deviation(ocp, how, xs, run), fine
-        error = float((np.abs(correction[:, : len(limits)]) / limits).max()) if len(correction) == len(xs) else np.inf
-        if error <= SETTLED or FAR * error < found.ratio - 1.0 < np.inf:
+    limits, _ = tolerances(ocp, plan)
+
+    def found(coarse: Array, fine: Array, ratio: int) -> tuple[Deviation, float]:
+        run, correction = _extrapolated(ocp, coarse, fine, ratio**order)
+        whole = len(correction) == len(plan)
+        error = float((np.abs(correction[:, : len(limits)]) / limits).max()) if whole else np.inf
+        return deviation(ocp, how, plan, run), error
+
+    first = 0 if max(halvings[0]) > 1 else 1
+    if as_planned:
+        run, error = found(plan, rolled(first), min(n for n in halvings[first] if n > 1))
+        if error <= SETTLED:
+            return run
+    for i in range(1, len(halvings)):
+        run, error = found(rolled(i - 1), rolled(i), 2)
+        if error <= SETTLED or FAR * error < run.ratio - 1.0 < np.inf:
             break
-    return found
+    return run
 
 
 HELD, WITH_GAINS = "with its controls held", "with its feedback gains"
@@ -194,7 +198,7 @@ def replay_first_order_hold(
     order = min(2, max(_order(phase.dynamics) for phase in ocp.phases))
     coarse, fine = (_interpolated_run(ocp, xs, us, K, pieces) for pieces in (PIECES, 2 * PIECES))
     hows = (INTERPOLATED, WITH_GAINS) if K.any() else (INTERPOLATED,)
-    runs = (_extrapolated(ocp, coarse[:, i], fine[:, i], order)[0] for i in range(len(hows)))
+    runs = (_extrapolated(ocp, coarse[:, i], fine[:, i], 2**order)[0] for i in range(len(hows)))
     return Replay(_until(holds, (deviation(ocp, how, xs, run) for how, run in zip(hows, runs, strict=True))))
 
 
@@ -261,32 +265,6 @@ def _order(dynamics: Any) -> int:
     return RUNGE_KUTTA[scheme].order if scheme in RUNGE_KUTTA else 1
 
 
-def _cut(ocp: OCP, pieces: list[int | None], slower: list[float], known: Finer) -> OCP:
-    """The problem with each substep of its phases in so many pieces."""
-    phases = []
-    for phase, n, time in zip(ocp.phases, pieces, slower, strict=True):
-        dynamics: Any = phase.dynamics
-        parameters: Parameters = phase.parameters
-        if n is not None:
-            if time:
-                dynamics, parameters = _with_slower(dynamics, time, parameters)
-            dynamics = _finer(dynamics, dynamics.substeps * n, known)
-        phases.append(replace(phase, dynamics=dynamics, parameters=parameters))
-    return replace(ocp, phases=tuple(phases))
-
-
-def _finer(dynamics: Any, substeps: int, known: Finer) -> Any:
-    """A time step with more substeps; its sampling is None where its class overrides what that tells."""
-    sampling = dynamics.sampling
-    made_of, sampled, finer = known.get((id(dynamics), substeps), (None, None, None))
-    if made_of is dynamics and sampled is sampling:
-        return finer
-    finer = copy(dynamics)
-    finer.substeps, finer.sampling = substeps, None if sampling is None else sampling._replace(substeps=substeps)
-    known[id(dynamics), substeps] = dynamics, sampling, finer
-    return finer
-
-
 def _slower(phase: Phase) -> float:
     """The length [s] of a step of contacts that meet in steps, 0 where there are none; the mean of unequal ones."""
     d = phase.dynamics
@@ -294,9 +272,17 @@ def _slower(phase: Phase) -> float:
     return float(phase.dt.mean()) / d.substeps if meets else 0.0  # type: ignore[attr-defined]
 
 
-def _with_slower(d: Any, time: float, p: Parameters) -> tuple[SampledSystem, Parameters]:
-    system, given = d.system.slower(time, p)
-    return SampledSystem(same_method(d.backend, system), d.scheme, d.substeps), given
+def _with_slower(ocp: OCP, slower: list[float]) -> OCP:
+    """The problem with contacts that take so much longer [s], by phase."""
+    phases = []
+    for phase, time in zip(ocp.phases, slower, strict=True):
+        d: Any = phase.dynamics
+        if time:
+            system, given = d.system.slower(time, phase.parameters)
+            made = SampledSystem(same_method(d.backend, system), d.scheme, d.substeps)
+            phase = replace(phase, dynamics=made, parameters=given)
+        phases.append(phase)
+    return replace(ocp, phases=tuple(phases))
 
 
 def _rolled_out(e: Evaluator, xs: Array, us: Array, K: Array) -> Array:
@@ -307,13 +293,13 @@ def _rolled_out(e: Evaluator, xs: Array, us: Array, K: Array) -> Array:
         return e.rollout(xs, us, still, np.ones(1), Shooting()).xs[0]
 
 
-def _extrapolated(ocp: OCP, coarse: Array, fine: Array, order: int) -> tuple[Array, Array]:
+def _extrapolated(ocp: OCP, coarse: Array, fine: Array, ratio: int) -> tuple[Array, Array]:
     """Richardson extrapolation of two rollouts (N + 1, nx), the finer one from the first knot on that is not finite; and the
-    corrections (M, ndx) of the M knots before it.
+    corrections (M, ndx) of the M knots before it. ratio: of the errors of the two, to the first order.
     """
     finite = np.isfinite(coarse).all(axis=1) & np.isfinite(fine).all(axis=1)
     count = len(finite) if finite.all() else int(np.argmin(finite))
-    correction = ocp.manifold.difference(coarse[:count].T, fine[:count].T) / (2**order - 1)
+    correction = ocp.manifold.difference(coarse[:count].T, fine[:count].T) / (ratio - 1)
     found = fine.copy()
     found[:count] = ocp.manifold.integrate(fine[:count].T, correction).T
     return found, correction.T

@@ -101,6 +101,10 @@ class BareStages:
         """See :class:`~trajopt.stage.stages.SweptStages`."""
         return self.steps.sweep_part(x, u, nodes)
 
+    def finer(self, pieces: int) -> BareStages:
+        """See :class:`~trajopt.stage.stages.Stages`."""
+        return BareStages(self.steps.finer(pieces), self.plain)
+
     def rollout(self, trials: Trials) -> Array:
         """See :class:`~trajopt.stage.stages.Stages`."""
         compiled, p = self.steps.rollout(trials), self.plain

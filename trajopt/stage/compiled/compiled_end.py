@@ -100,6 +100,10 @@ class CompiledEnd:
         self.library.end_second(ctypes.byref(self.data), address(x), sigma, *to)
         return Hessians(xx, np.zeros((1, 0, n)), np.zeros((1, 0, 0)))
 
+    def finer(self, pieces: int) -> CompiledEnd:
+        """See :class:`~trajopt.stage.stages.Stages`; it takes no step."""
+        return self
+
     def rollout(self, trials: Trials) -> Array:
         """See :class:`~trajopt.stage.stages.Stages`."""
         cost, X = np.empty(len(trials.X)), trials.X

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
+from copy import copy
 from functools import cached_property, lru_cache
 from typing import Any
 
@@ -252,6 +253,13 @@ class CompiledStages:
         return part, (sweep, stages, at, given, room)
 
     # -- roll-out -------------------------------------------------------------------------------------------------------
+    def finer(self, pieces: int) -> CompiledStages:
+        """See :class:`~trajopt.stage.stages.Stages`."""
+        found = copy(self)
+        found._substeps *= pieces
+        found.data = found._made(self.library, 0)
+        return found
+
     def rollout(self, trials: Trials) -> Array:
         """See :class:`~trajopt.stage.stages.Stages`; lanes hold step lengths, and the parts between nodes with linear gaps."""
         N, count, first = len(trials.us), len(trials.alphas), self._first_knot

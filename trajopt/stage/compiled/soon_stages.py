@@ -132,6 +132,10 @@ class SoonStages:
         best = self._best()
         return best.sweep_part(x, u, nodes) if isinstance(best, SweptStages) else None
 
+    def finer(self, pieces: int) -> Stages:
+        """See :class:`~trajopt.stage.stages.Stages`; of what serves now."""
+        return self._best().finer(pieces)
+
     def rollout(self, trials: Trials) -> Array:
         """See :class:`~trajopt.stage.stages.Stages`."""
         best = self._best()
