@@ -173,10 +173,12 @@ from dynamics_backends.time_scaled import (
     TimeScaled as TimeScaled,
     time_scaled as time_scaled,
 )
+from trajopt.comparison.check_derivatives import check_derivatives as check_derivatives
 from trajopt.comparison.compare import (
     Comparison as Comparison,
     compare as compare,
 )
+from trajopt.comparison.derivative_blocks import DerivativeCheck as DerivativeCheck
 from trajopt.config.config import ConfigError as ConfigError
 from trajopt.config.load import (
     LoadedProblem as LoadedProblem,

@@ -38,9 +38,9 @@ from experiments.cli.telling import CUT, best_of, exit_code, print_report
 from experiments.cli.view_command import require_video, view
 
 if TYPE_CHECKING:
-    from experiments.analysis.check import Line
     from trajopt import Guess, IterationRecord, Solution
     from trajopt.comparison.compare import Run
+    from trajopt.comparison.derivative_blocks import DerivativeCheck
     from trajopt.config.config import Config
     from trajopt.config.load import LoadedProblem
     from trajopt.config.task import Task
@@ -265,14 +265,15 @@ def validate(config: str, overrides: tuple[str, ...], urdf: str | None) -> None:
 @command
 def check(config: str, overrides: tuple[str, ...], urdf: str | None, points: int, seed: int, whole: bool) -> None:
     """Compare first and second derivatives of dynamics, costs and constraints with complex step."""
-    from experiments.analysis.check import check_task
-    from experiments.analysis.check_blocks import worst
+    from trajopt.comparison.check_derivatives import check_derivatives
+    from trajopt.comparison.derivative_blocks import worst
 
     settings = configured(config, overrides, urdf=urdf)
     task, backend = problem_of(settings.with_engine("numpy")).task, settings.backend
     click.echo(f"{'':34}{'block':<8}{'method':<20}{'error':>9}  worst entry")
     lines = []
-    for line in check_task(task, backend.name, backend.engine, points, seed, whole):
+    given: dict[str, Any] = {"method": backend.name, "engine": backend.engine}
+    for line in check_derivatives(task.ocp, task.start, **given, points=points, seed=seed, whole=whole):
         click.echo(_check_line(line))
         lines.append(line)
     compared = [line for line in lines if line.error is not None]
@@ -287,7 +288,7 @@ def check(config: str, overrides: tuple[str, ...], urdf: str | None, points: int
     click.echo(f"all {len(compared)} comparisons are within their tolerances")
 
 
-def _check_line(line: Line) -> str:
+def _check_line(line: DerivativeCheck) -> str:
     head = f"{line.what[:33]:<34}{line.block:<8}{line.method:<20}"
     if line.error is None:
         return f"{head}{'-':>9}  {line.entry[:120]}"

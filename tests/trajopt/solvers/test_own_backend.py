@@ -298,7 +298,6 @@ def test_a_configuration_names_a_registered_contact_law():
 
 def test_the_derivatives_of_a_registered_backend_are_checked():
     """Beside those of the system that it was made for, as `trajopt check` does."""
-    from experiments.analysis.check import check_task
 
     class Biased(Reference):
         def jacobians(self, x, u, t, p):
@@ -309,10 +308,10 @@ def test_the_derivatives_of_a_registered_backend_are_checked():
     to.register_backend("biased", Biased)
     for name, passed in (("reference", True), ("biased", False)):
         problem = to.load_problem("cart_pole_swing_up", backend=name)
-        lines = [line for line in check_task(problem.task, name) if line.method == name and line.error is not None]
+        found = to.check_derivatives(problem.ocp, problem.guess)
+        lines = [line for line in found if line.method == name and line.error is not None]
         assert [line.block for line in lines] == ["fx", "fu"] and lines[0].passed == passed and lines[1].passed
-    alone = to.Task(swing(Pendulum()), to.constant_guess(swing(Pendulum())))
-    assert "known to their backend Pendulum alone" in next(check_task(alone, "Pendulum")).entry
+    assert "known to their backend Pendulum alone" in next(to.check_derivatives(swing(Pendulum()))).entry
 
 
 def test_mpc_steps():

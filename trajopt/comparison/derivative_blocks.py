@@ -50,7 +50,7 @@ class Points(NamedTuple):
         return Points(*(values[:count] for values in self))
 
 
-class Line(NamedTuple):
+class DerivativeCheck(NamedTuple):
     """The worst entry of one block by one method; error is None, and entry the reason, where nothing was compared."""
 
     what: str
@@ -74,12 +74,12 @@ class Line(NamedTuple):
         return f"{self.entry}, relative error {self.error:.1e} ({self.method} against {REFERENCE}, {self.what})"
 
 
-def worst(lines: list[Line]) -> Line | None:
+def worst(lines: list[DerivativeCheck]) -> DerivativeCheck | None:
     """The line that exceeds its tolerance most, or comes nearest to it."""
     return max((line for line in lines if line.error is not None), key=_excess, default=None)
 
 
-def _excess(line: Line) -> float:
+def _excess(line: DerivativeCheck) -> float:
     error = line.error or 0.0
     return np.inf if np.isnan(error) else error / line.tolerance
 
@@ -94,7 +94,7 @@ def first_order(
     at: Points,
     p: Parameters,
     by_method: Mapping[str, Callable[[], Jacobians]],
-) -> Iterator[Line]:
+) -> Iterator[DerivativeCheck]:
     """Lines for the derivatives in x and in u of a map by methods that can differentiate it; at: points that fit the map."""
     exact = make_backend(map, REFERENCE, engine="numpy").jacobians(at.x, at.u, at.t, p)
     for method, jacobians in by_method.items():
@@ -102,14 +102,14 @@ def first_order(
         try:
             found = jacobians()
         except TraceError as error:
-            yield Line(what, "", method, None, str(error).splitlines()[0])
+            yield DerivativeCheck(what, "", method, None, str(error).splitlines()[0])
             continue
         least = LOST * ROUNDING.get(method, 0.0) / tolerance * np.abs(exact[0]).max(axis=1, initial=0.0)
         columns = (map.manifold.tangent_names, map.control_names)
         for block, value, right, names in zip(blocks, found[1:], exact[1:], columns, strict=True):
             if right.size:
                 size, (i, j) = worst_entry(value, right, least[:, None, None])
-                yield Line(what, block, method, size, f"d {map.output_names[i]} / d {names[j]}", tolerance)
+                yield DerivativeCheck(what, block, method, size, f"d {map.output_names[i]} / d {names[j]}", tolerance)
 
 
 # -- second order ----------------------------------------------------------------------------------------------
@@ -136,7 +136,7 @@ def second_order(
     probe: Probe,
     by_method: Mapping[str, Callable[[], Hessians]],
     parts: Hessians | None = None,
-) -> Iterator[Line]:
+) -> Iterator[DerivativeCheck]:
     """A line for the second derivatives of lam' of a map by each method; lam and the directions are the probe's.
 
     parts: a summand of these derivatives, to which errors are relative where the sum is smaller.
@@ -149,7 +149,9 @@ def second_order(
             exact = np.stack([curvature_along(map, b, probe.lam, d) for d in probe.directions], axis=1)
         least = 0.0 if parts is None else np.abs(probe.directions @ _whole(parts)).max(axis=(1, 2), keepdims=True)
         error, (_, row) = worst_entry(probe.directions @ _whole(hessians()), exact, least)
-        yield Line(what, "second", method, error, f"d2 / d {names[row]} along a direction", _second_tolerance(method))
+        yield DerivativeCheck(
+            what, "second", method, error, f"d2 / d {names[row]} along a direction", _second_tolerance(method)
+        )
 
 
 def _second_tolerance(method: str) -> float:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import trajopt as to
-from experiments.analysis.check_blocks import Points, first_order
+from trajopt.comparison.derivative_blocks import Points, first_order
 
 
 def lines(slope, claimed):

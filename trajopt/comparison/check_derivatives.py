@@ -2,7 +2,7 @@
 
 First order: fx, fu of the dynamics, A, B of the time step, rx, ru of the residuals.  Second order, as DDP and exact Hessians
 use them: lam' f, lam' x_next, the Hessian of each cost term and lam' g of each constraint, see
-:mod:`~experiments.analysis.check_blocks`.  An error is the largest entry of the difference over the largest entry of the block,
+:mod:`~trajopt.comparison.derivative_blocks`.  An error is the largest entry of the difference over the largest entry of the block,
 at the worst of some random points near the guess.
 
 On large robots not everything is compared with everything (:class:`Extent`); each comparison left out is a line that says so.
@@ -30,15 +30,25 @@ from dynamics_backends.protocol import (
 )
 from dynamics_backends.registry import METHODS, make_backend, missing_capability, source_of
 from dynamics_backends.scalar import Rows, Scalar, stack
-from experiments.analysis.check_blocks import LEFT_OUT, REFERENCE, Line, Points, Probe, first_order, second_order
-from trajopt import SampledSystem
-from trajopt.config.task import Task
+from trajopt.comparison.derivative_blocks import (
+    LEFT_OUT,
+    REFERENCE,
+    DerivativeCheck,
+    Points,
+    Probe,
+    first_order,
+    second_order,
+)
+from trajopt.guesses.guesses import Guess, constant_guess
 from trajopt.problem.constraints import Constraint
 from trajopt.problem.expansion import quadratize
 from trajopt.problem.impact_stage import ImpactStage
+from trajopt.problem.ocp import OCP
 from trajopt.problem.terms import CostTerm
 from trajopt.step.contraction import contraction_of
 from trajopt.step.integrators import step_rows
+from trajopt.step.other_backend import with_backend
+from trajopt.step.sensitivities import SampledSystem
 
 SPREAD = 0.1
 """Standard deviation of the random points from the guess [rad, m, ...]; of controls relative to their size."""
@@ -73,39 +83,69 @@ class Extent(NamedTuple):
     part: bool
 
     @classmethod
-    def of(cls, task: Task, own: str, whole: bool = False) -> Extent:
-        """What suits the size of a task; whole: everything, however long it takes."""
-        small = task.ocp.manifold.ndx + task.ocp.nu < LARGE
+    def of(cls, ocp: OCP, own: str, whole: bool = False) -> Extent:
+        """By the size of a problem; whole: everything, however long it takes."""
+        small = ocp.manifold.ndx + ocp.nu < LARGE
         if small or whole:
             methods = tuple(dict.fromkeys((*METHODS.builtin, own)))
             return cls(own, methods, methods, 4, None, False)
         return cls(own, tuple(dict.fromkeys((own, "central_difference"))), (own,), 1, 2, True)
 
 
-def check_task(
-    task: Task, own: str = "analytic", engine: str = "numpy", points: int = 8, seed: int = 0, whole: bool = False
-) -> Iterator[Line]:
-    """Lines as they are found, by the methods on an engine; the task is on numpy, and so is the reference.
+def check_derivatives(
+    ocp: OCP,
+    guess: Guess | None = None,
+    *,
+    method: str | None = None,
+    engine: str | None = None,
+    points: int = 8,
+    seed: int = 0,
+    whole: bool = False,
+) -> Iterator[DerivativeCheck]:
+    """Compare the derivatives of a problem with complex step: of dynamics, time steps, cost terms and constraints, first and second
+    order; results as they are found.
 
-    own: the problem's method. points: for first derivatives of each part. whole: leave nothing out.
+    guess: near which the random points lie, default x0 and zero controls. method, engine: of the problem's derivatives, default
+    those of the backend of its first phase; other methods are compared too, where the problem is small. points: for first
+    derivatives of each part. whole: leave nothing out on a large robot.
+    Raises ValueError for a problem without a time step that has a backend, where no method is given.
+
+    >>> import trajopt as to
+    >>> cart = to.FunctionMap(lambda x, u, t, p: [x[1], u[0]], 2, 1, second_order=True)
+    >>> ocp = to.OCP.single_phase(to.SampledSystem(to.make_backend(cart, "forward_ad"), "rk4"), [0.0, 0.0], 20, 0.1)
+    >>> all(check.passed for check in to.check_derivatives(ocp))
+    True
     """
-    extent = Extent.of(task, own, whole)
-    check = _Check(task, extent, engine, min(points, FEW) if extent.part else points, np.random.default_rng(seed))
+    backends = [s.backend for s in (phase.dynamics.sampling for phase in ocp.phases) if s is not None]
+    if not backends and method is None:
+        raise ValueError(
+            "no time step of the problem has a backend; name the method of its derivatives, such as 'forward_ad'"
+        )
+    own = method or backends[0].name
+    engine = engine or (backends[0].engine if backends else "numpy")
+    guess = guess or constant_guess(ocp)
+    if any(b.engine != "numpy" for b in backends):
+        ocp = with_backend(ocp, {"name": backends[0].name, "engine": "numpy", **backends[0].options})
+    extent = Extent.of(ocp, own, whole)
+    count = min(points, FEW) if extent.part else points
+    check = _Check(ocp, guess, extent, engine, count, np.random.default_rng(seed))
     yield from check.dynamics()
     yield from check.residuals()
 
 
-def random_points(task: Task, knots: slice, dynamics: object, count: int, rng: np.random.Generator) -> Points:
+def random_points(
+    ocp: OCP, guess: Guess, knots: slice, dynamics: object, count: int, rng: np.random.Generator
+) -> Points:
     """Points near the guess at some knots of a phase with these dynamics."""
-    ocp, manifold = task.ocp, task.ocp.manifold
+    manifold = ocp.manifold
     chosen = rng.integers(knots.start, knots.stop, count)
-    xs, us = np.asarray(task.start.xs)[chosen], np.asarray(task.start.us)[chosen]
+    xs, us = np.asarray(guess.xs)[chosen], np.asarray(guess.us)[chosen]
     dx = SPREAD * rng.standard_normal((count, manifold.ndx))
     u = us + SPREAD * np.maximum(1.0, np.abs(us)) * rng.standard_normal(us.shape)
     at = Points(xs, u, ocp.t[chosen], ocp.dt[chosen], chosen)
     for _ in range(HALVINGS):
         at = at._replace(x=np.ascontiguousarray(manifold.integrate(xs.T, dx.T).T))
-        far = _out_of_reach(dynamics, at, _phase_parameters(task, chosen))
+        far = _out_of_reach(dynamics, at, _phase_parameters(ocp, chosen))
         if not far.any():
             break
         dx[far] *= 0.5
@@ -121,9 +161,9 @@ def _out_of_reach(dynamics: object, at: Points, p: Parameters) -> Array:
         return ~(np.abs(moved).max(axis=1) <= REACH * np.maximum(1.0, np.abs(at.x).max(axis=1)))
 
 
-def _phase_parameters(task: Task, knots: Array) -> dict[str, Array]:
+def _phase_parameters(ocp: OCP, knots: Array) -> dict[str, Array]:
     """The dynamics' parameters at knots of one phase."""
-    for phase, where in zip(task.ocp.phases, task.ocp.phase_slices, strict=True):
+    for phase, where in zip(ocp.phases, ocp.phase_slices, strict=True):
         if where.start <= knots[0] < where.stop:
             return {k: _at(v, knots - where.start) for k, v in phase.parameters.items()}
     return {}
@@ -134,7 +174,8 @@ def _at(value: Array, knots: Array) -> Array:
 
 
 class _Check(NamedTuple):
-    task: Task
+    ocp: OCP
+    guess: Guess
     extent: Extent
     engine: str
     points: int
@@ -142,20 +183,22 @@ class _Check(NamedTuple):
 
     def points_of(self, phase: int) -> Points:
         """Random points of a phase."""
-        ocp = self.task.ocp
-        return random_points(self.task, ocp.phase_slices[phase], ocp.phases[phase].dynamics, self.points, self.rng)
+        ocp = self.ocp
+        return random_points(
+            ocp, self.guess, ocp.phase_slices[phase], ocp.phases[phase].dynamics, self.points, self.rng
+        )
 
     def label(self, phase: int) -> str:
         """The end of a name, where there are several phases."""
-        return "" if len(self.task.ocp.phases) == 1 else f" of phase {phase}"
+        return "" if len(self.ocp.phases) == 1 else f" of phase {phase}"
 
     # -- dynamics and time steps -----------------------------------------------------------------------------------
 
-    def dynamics(self) -> Iterator[Line]:
+    def dynamics(self) -> Iterator[DerivativeCheck]:
         """The dynamics of each phase; those that phases share once."""
         seen: set[int] = set()
         kinds: set[object] = set()
-        for i, phase in enumerate(self.task.ocp.phases):
+        for i, phase in enumerate(self.ocp.phases):
             found = phase.dynamics
             if id(found) in seen or not isinstance(found, (SampledSystem, ImpactStage)):
                 continue
@@ -163,21 +206,23 @@ class _Check(NamedTuple):
             kind = type(found.backend.map)
             if self.extent.part and kind in kinds:
                 told = f"same {kind.__name__} as above, with other contacts"
-                yield Line(f"{_noun(found)}{self.label(i)}", "", LEFT_OUT, None, told)
+                yield DerivativeCheck(f"{_noun(found)}{self.label(i)}", "", LEFT_OUT, None, told)
                 continue
             kinds.add(kind)
             at = self.points_of(i)
             at = at._replace(u=at.u[:, : found.nu])
-            p = _phase_parameters(self.task, at.knots)
+            p = _phase_parameters(self.ocp, at.knots)
             yield from self._system(found, at, p, self.label(i))
             if self.extent.own in METHODS.builtin:  # steps of other backends have no implicit damping
                 yield from self._step(found, at, p, self.label(i))
 
-    def _system(self, dynamics: SampledSystem | ImpactStage, at: Points, p: Parameters, label: str) -> Iterator[Line]:
+    def _system(
+        self, dynamics: SampledSystem | ImpactStage, at: Points, p: Parameters, label: str
+    ) -> Iterator[DerivativeCheck]:
         system, what = source_of(dynamics.backend), f"{_noun(dynamics)}{label}"
         if system is None:
             told = f"they are known to their backend {dynamics.backend.name} alone"
-            yield Line(what, "", LEFT_OUT, None, told)
+            yield DerivativeCheck(what, "", LEFT_OUT, None, told)
             return
 
         def jacobians(method: str) -> Jacobians:
@@ -192,10 +237,10 @@ class _Check(NamedTuple):
             told = (
                 f"{', '.join(missing)}, all except {FEW} points, all except {self.extent.own} for the time step{in_c}"
             )
-            yield Line(what, "", LEFT_OUT, None, told)
+            yield DerivativeCheck(what, "", LEFT_OUT, None, told)
         backends = self._second_order(system)
         if self.extent.own not in backends:
-            yield Line(
+            yield DerivativeCheck(
                 what,
                 "second",
                 self.extent.own,
@@ -204,19 +249,21 @@ class _Check(NamedTuple):
             )
         yield from self._contractions(what, system, at, p, backends)
 
-    def _able(self, what: str, map: Map, methods: Sequence[str]) -> Generator[Line, None, list[str]]:
+    def _able(self, what: str, map: Map, methods: Sequence[str]) -> Generator[DerivativeCheck, None, list[str]]:
         """Return the methods that can differentiate a map, after a line with the reason for each that cannot."""
         lacking = {m: reason for m in methods if (reason := missing_capability(map, m)) is not None}
-        yield from (Line(what, "", m, None, reason) for m, reason in lacking.items())
+        yield from (DerivativeCheck(what, "", m, None, reason) for m, reason in lacking.items())
         return [m for m in methods if m not in lacking]
 
-    def _step(self, dynamics: SampledSystem | ImpactStage, at: Points, p: Parameters, label: str) -> Iterator[Line]:
+    def _step(
+        self, dynamics: SampledSystem | ImpactStage, at: Points, p: Parameters, label: str
+    ) -> Iterator[DerivativeCheck]:
         what, system = f"time step{label}", dynamics.backend.map
         if isinstance(dynamics, SampledSystem) and self.extent.substeps and dynamics.substeps > self.extent.substeps:
             told = f"{dynamics.substeps - self.extent.substeps} of its {dynamics.substeps} substeps"
             at = at._replace(dt=at.dt * self.extent.substeps / dynamics.substeps)
             dynamics = SampledSystem(dynamics.backend, dynamics.scheme, self.extent.substeps)
-            yield Line(what, "", LEFT_OUT, None, told)
+            yield DerivativeCheck(what, "", LEFT_OUT, None, told)
         step, few = _step_map(dynamics), at.first(self.extent.points)
         values = {**p, "x_next": dynamics.step(at.x, at.u, at.t, at.dt, p), TIME_STEP: at.dt[:, None]}
         own = {k: _first(v, len(few.x)) for k, v in values.items()}
@@ -242,11 +289,11 @@ class _Check(NamedTuple):
 
     # -- cost terms and constraints --------------------------------------------------------------------------------
 
-    def residuals(self) -> Iterator[Line]:
+    def residuals(self) -> Iterator[DerivativeCheck]:
         """Every residual of a cost term or a constraint, at the first phase that has it."""
-        ocp, seen = self.task.ocp, set()
+        ocp, seen = self.ocp, set()
         if self.extent.part and self.engine != "numpy":
-            yield Line("terms and constraints", "", LEFT_OUT, None, "residuals in C (compared in NumPy)")
+            yield DerivativeCheck("terms and constraints", "", LEFT_OUT, None, "residuals in C (compared in NumPy)")
         for i, phase in enumerate(ocp.phases):
             parts: tuple[CostTerm | Constraint, ...] = (*phase.terms, *phase.constraints)
             mine = [part for part in parts if id(part.residual) not in seen]
@@ -264,7 +311,7 @@ class _Check(NamedTuple):
 
     def _residual(
         self, part: CostTerm | Constraint, at: Points, local: Array, label: str, when: str = ""
-    ) -> Iterator[Line]:
+    ) -> Iterator[DerivativeCheck]:
         residual, p = part.residual, {k: _at(v, local) for k, v in part.parameters.items()}
         what = f"{when}{'term' if isinstance(part, CostTerm) else 'constraint'} {part.name!r}{label}"
         at = at._replace(x=at.x[:, : residual.manifold.nx], u=at.u[:, : residual.nu])
@@ -282,7 +329,7 @@ class _Check(NamedTuple):
         else:
             yield from self._contractions(what, residual, at, p, {"forward_ad": ForwardAD(residual)})
 
-    def _cost_hessian(self, what: str, term: CostTerm, at: Points, local: Array) -> Iterator[Line]:
+    def _cost_hessian(self, what: str, term: CostTerm, at: Points, local: Array) -> Iterator[DerivativeCheck]:
         """The exact Hessian of 1/2 sum_i w_i r_i^2, as solvers expand it."""
         residual, count, knots = term.residual, len(at.x), local[: len(at.x)]
         p = {k: _at(v, knots) for k, v in term.parameters.items()}
@@ -306,7 +353,7 @@ class _Check(NamedTuple):
 
     def _contractions(
         self, what: str, map: Map, at: Points, p: Parameters, backends: Mapping[str, Any]
-    ) -> Iterator[Line]:
+    ) -> Iterator[DerivativeCheck]:
         few = at.first(self.extent.points)
         own = {k: _first(v, len(few.x)) for k, v in p.items()}
         probe = Probe.of(map, len(few.x), DIRECTIONS, self.rng)
