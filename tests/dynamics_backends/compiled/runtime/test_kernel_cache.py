@@ -304,6 +304,15 @@ def test_cc_may_have_options(monkeypatch):
 
 
 @needs_compiler
+def test_options_of_cc_win_over_the_usual_ones(monkeypatch):
+    name = find_toolchain().command[0]
+    monkeypatch.setenv("CC", f"{name} -O1 -g")
+    found = find_toolchain()
+    assert found.command == (name, "-O1", "-g") and found.flags[-2:] == ("-O1", "-g") and found.flags[0] == "-O3"
+    assert found.hurried.flags[-1] == toolchain.QUICK
+
+
+@needs_compiler
 def test_a_compile_error_shows_the_compilers_words(folder):
     with pytest.raises(CompilerError, match="undeclared_name"):
         load("int f(void) { return undeclared_name; }\n")
