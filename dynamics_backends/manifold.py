@@ -330,3 +330,24 @@ class Manifold:
             basis = [np.broadcast_to(row, (n, g.nv)) for row in np.eye(g.nv)]
             result[:, iv, iv] = np.stack(getattr(g, which)(d, basis), axis=1)
         return result
+
+
+AnyManifold = Manifold | LieGroup | int
+"""What functions take as a manifold: a product, one of its factors, or the dimension of a vector space."""
+
+
+def as_manifold(given: AnyManifold) -> Manifold:
+    """The manifold that is given, or made of one group or of a dimension. Raises TypeError for anything else.
+
+    >>> as_manifold(vector_space(2)), as_manifold(3).nx
+    (Manifold(R^2), 3)
+    """
+    if isinstance(given, Manifold):
+        return given
+    if isinstance(given, LieGroup):
+        return Manifold([given])
+    if isinstance(given, (int, np.integer)) and not isinstance(given, bool):
+        return Manifold.vector(int(given))
+    raise TypeError(
+        f"manifold is a {type(given).__name__}; expected a trajopt.Manifold, a group such as trajopt.SO3, or a dimension"
+    )

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from dynamics_backends.manifold import Manifold
+from dynamics_backends.manifold import as_manifold
 from dynamics_backends.protocol import (
     Array,
     Batch,
@@ -35,8 +35,7 @@ class ValueMap:
 
     def __init__(self, name: str, values: Callable[..., Any], like: Any) -> None:
         self.name, self.values = name, values
-        manifold = like.manifold
-        self.manifold = manifold if isinstance(manifold, Manifold) else Manifold.vector(int(manifold))
+        self.manifold = as_manifold(like.manifold)
         self.nu = int(like.nu)
         self.n_out = int(getattr(like, "n_out", self.manifold.ndx))
         self.second_order = bool(getattr(like, "second_order", False))

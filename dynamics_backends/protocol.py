@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 import numpy as np
 
 from dynamics_backends import scalar as sm
-from dynamics_backends.manifold import Manifold
+from dynamics_backends.manifold import AnyManifold, Manifold, as_manifold
 from dynamics_backends.scalar import Rows, Scalar
 from dynamics_backends.scalars.user_function import UserFunction, zero_of
 
@@ -322,7 +322,7 @@ class FunctionMap:
     def __init__(
         self,
         function: Callable[[Rows, Rows, Scalar, Mapping[str, Rows]], Rows | list[Scalar]],
-        manifold: Manifold | int,
+        manifold: AnyManifold,
         nu: int,
         n_out: int | None = None,
         *,
@@ -331,7 +331,7 @@ class FunctionMap:
         control_names: tuple[str, ...] | None = None,
     ) -> None:
         self.function = function
-        self.manifold = Manifold.vector(manifold) if isinstance(manifold, int) else manifold
+        self.manifold = as_manifold(manifold)
         self.nu = nu
         self.n_out = self.manifold.ndx if n_out is None else n_out
         self.second_order = second_order

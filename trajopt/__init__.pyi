@@ -1,11 +1,13 @@
 """What a script needs, by one import: the names of the package, and where each is defined."""
 
+from dynamics_backends.derivative_check import DerivativeCheck as DerivativeCheck
 from dynamics_backends.manifold import (
     SE2 as SE2,
     SE3 as SE3,
     SO3 as SO3,
     LieGroup as LieGroup,
     Manifold as Manifold,
+    as_manifold as as_manifold,
     vector_space as vector_space,
 )
 from dynamics_backends.names import UnknownName as UnknownName
@@ -178,7 +180,6 @@ from trajopt.comparison.compare import (
     Comparison as Comparison,
     compare as compare,
 )
-from trajopt.comparison.derivative_blocks import DerivativeCheck as DerivativeCheck
 from trajopt.config.config import ConfigError as ConfigError
 from trajopt.config.load import (
     LoadedProblem as LoadedProblem,
@@ -232,7 +233,10 @@ from trajopt.problem.goals import (
     state_goal as state_goal,
 )
 from trajopt.problem.guess import Guess as Guess
-from trajopt.problem.impact_stage import ImpactStage as ImpactStage
+from trajopt.problem.impact_stage import (
+    ImpactStage as ImpactStage,
+    discrete_dynamics as discrete_dynamics,
+)
 from trajopt.problem.marks import (
     Drawn as Drawn,
     Marks as Marks,
@@ -258,6 +262,8 @@ from trajopt.problem.terms import (
     frame_position_cost as frame_position_cost,
     frame_velocity_cost as frame_velocity_cost,
     joint_limit_cost as joint_limit_cost,
+    linear_cost as linear_cost,
+    objective_term as objective_term,
     residual_cost as residual_cost,
     state_cost as state_cost,
 )

@@ -38,9 +38,9 @@ from experiments.cli.telling import CUT, best_of, exit_code, print_report
 from experiments.cli.view_command import require_video, view
 
 if TYPE_CHECKING:
+    from dynamics_backends.derivative_check import DerivativeCheck
     from trajopt import Guess, IterationRecord, Solution
     from trajopt.comparison.compare import Run
-    from trajopt.comparison.derivative_blocks import DerivativeCheck
     from trajopt.config.config import Config
     from trajopt.config.load import LoadedProblem
     from trajopt.config.task import Task
@@ -265,8 +265,8 @@ def validate(config: str, overrides: tuple[str, ...], urdf: str | None) -> None:
 @command
 def check(config: str, overrides: tuple[str, ...], urdf: str | None, points: int, seed: int, whole: bool) -> None:
     """Compare first and second derivatives of dynamics, costs and constraints with complex step."""
+    from dynamics_backends.derivative_check import worst
     from trajopt.comparison.check_derivatives import check_derivatives
-    from trajopt.comparison.derivative_blocks import worst
 
     settings = configured(config, overrides, urdf=urdf)
     task, backend = problem_of(settings.with_engine("numpy")).task, settings.backend

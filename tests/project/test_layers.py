@@ -28,6 +28,7 @@ TRAJOPT_MAY_IMPORT = tuple(
         "stretched_map",
         "time_scaled",
         "deferred",
+        "derivative_check",
         "environment",
         "symbols",
         "user_input",

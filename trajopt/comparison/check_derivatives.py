@@ -2,7 +2,7 @@
 
 First order: fx, fu of the dynamics, A, B of the time step, rx, ru of the residuals.  Second order, as DDP and exact Hessians
 use them: lam' f, lam' x_next, the Hessian of each cost term and lam' g of each constraint, see
-:mod:`~trajopt.comparison.derivative_blocks`.  An error is the largest entry of the difference over the largest entry of the block,
+:mod:`~dynamics_backends.derivative_check`.  An error is the largest entry of the difference over the largest entry of the block,
 at the worst of some random points near the guess.
 
 On large robots not everything is compared with everything (:class:`Extent`); each comparison left out is a line that says so.
@@ -16,7 +16,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dynamics_backends.methods.forward_ad import ForwardAD
+from dynamics_backends.derivative_check import (
+    LEFT_OUT,
+    REFERENCE,
+    DerivativeCheck,
+    Points,
+    Probe,
+    first_order,
+    second_order,
+)
 from dynamics_backends.protocol import (
     Array,
     DynamicsBackend,
@@ -30,15 +38,6 @@ from dynamics_backends.protocol import (
 )
 from dynamics_backends.registry import METHODS, make_backend, missing_capability, source_of
 from dynamics_backends.scalar import Rows, Scalar, stack
-from trajopt.comparison.derivative_blocks import (
-    LEFT_OUT,
-    REFERENCE,
-    DerivativeCheck,
-    Points,
-    Probe,
-    first_order,
-    second_order,
-)
 from trajopt.guesses.guesses import Guess, constant_guess
 from trajopt.problem.constraints import Constraint
 from trajopt.problem.expansion import quadratize
@@ -271,7 +270,7 @@ class _Check(NamedTuple):
 
         def under(backend: DynamicsBackend) -> SampledSystem | ImpactStage:
             if isinstance(dynamics, ImpactStage):
-                return ImpactStage(backend)
+                return dynamics.under(backend)
             return SampledSystem(backend, dynamics.scheme, dynamics.substeps)
 
         def linearized(method: str) -> Jacobians:
@@ -327,15 +326,22 @@ class _Check(NamedTuple):
         if isinstance(part, CostTerm):
             yield from self._cost_hessian(what, part, at.first(self.extent.points), local)
         else:
-            yield from self._contractions(what, residual, at, p, {"forward_ad": ForwardAD(residual)})
+            yield from self._contractions(
+                what, residual, at, p, {"forward_ad": make_backend(residual, "forward_ad", engine="numpy")}
+            )
 
     def _cost_hessian(self, what: str, term: CostTerm, at: Points, local: Array) -> Iterator[DerivativeCheck]:
-        """The exact Hessian of 1/2 sum_i w_i r_i^2, as solvers expand it."""
+        """The exact Hessian of 1/2 sum_i w_i r_i^2, or of sum_i w_i f_i, as solvers expand it."""
         residual, count, knots = term.residual, len(at.x), local[: len(at.x)]
         p = {k: _at(v, knots) for k, v in term.parameters.items()}
-        there = CostTerm(term.name, residual, np.broadcast_to(_at(term.weight, knots), (count, residual.n_out)), p)
+        weight = np.broadcast_to(_at(term.weight, knots), (count, residual.n_out))
+        there = CostTerm(term.name, residual, weight, p, term.squared)
         cost = FunctionMap(
-            partial(_half_square, residual), residual.manifold, residual.nu, 1, control_names=residual.control_names
+            partial(_weighted_sum, residual, term.squared),
+            residual.manifold,
+            residual.nu,
+            1,
+            control_names=residual.control_names,
         )
 
         def expanded(hessian: str) -> Hessians:
@@ -406,7 +412,7 @@ def _step_map(dynamics: SampledSystem | ImpactStage) -> Map:
     return FunctionMap(difference, manifold, dynamics.nu, manifold.ndx, output_names=names, control_names=controls)
 
 
-def _half_square(residual: Map, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Rows:
-    """1/2 sum_i w_i r_i^2, the weights a parameter."""
+def _weighted_sum(residual: Map, squared: bool, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Rows:
+    """1/2 sum_i w_i r_i^2, or sum_i w_i f_i, the weights a parameter."""
     r, w = residual(x, u, t, {k: v for k, v in p.items() if k != WEIGHT}), p[WEIGHT]
-    return stack([sum(0.5 * w[i] * r[i] * r[i] for i in range(residual.n_out))])
+    return stack([sum(w[i] * (0.5 * r[i] * r[i] if squared else r[i]) for i in range(residual.n_out))])

@@ -7,18 +7,14 @@ from __future__ import annotations
 
 import numpy as np
 
+from dynamics_backends.derivative_check import REFERENCE as REFERENCE, worst_entry
 from dynamics_backends.protocol import Array
 from trajopt.problem.ocp import OCP
 from trajopt.stage.evaluation import StageEvaluator
 from trajopt.stage.numpy_stages import NumpyStages
 
-REFERENCE = "complex_step"
 KNOTS = 4
 """Knots of each phase at which derivatives are compared, evenly spaced: a reference at all knots of a humanoid takes minutes."""
-
-
-LEAST = 1e-30
-"""Stands in for the scale of a block that vanishes, so that its error is the absolute one."""
 
 
 def derivative_error(evaluator: StageEvaluator, reference: OCP, xs: Array, us: Array) -> float:
@@ -39,13 +35,3 @@ def derivative_error(evaluator: StageEvaluator, reference: OCP, xs: Array, us: A
                 if right.size:
                     worst = max(worst, worst_entry(own, right)[0])
     return worst
-
-
-def worst_entry(value: Array, exact: Array, least: Array | float = 0.0) -> tuple[float, tuple[int, ...]]:
-    """The largest error relative to the block at its point (N, ...), or to ``least``, and where in the block it is."""
-    axes = tuple(range(1, exact.ndim))
-    scale = np.maximum(np.abs(exact).max(axis=axes, keepdims=True), least)
-    error = np.abs(value - exact) / np.where(scale > LEAST, scale, 1.0)
-    error = np.where(np.isfinite(error), error, np.inf)
-    point, *entry = np.unravel_index(int(np.argmax(error)), error.shape)
-    return float(error[point, *entry]), tuple(int(i) for i in entry)

@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dynamics_backends.composed_map import composed
-from dynamics_backends.manifold import Manifold
+from dynamics_backends.manifold import AnyManifold, Manifold, as_manifold
 from dynamics_backends.protocol import Array, FunctionMap, HasPartials, Map
 from trajopt.problem import residuals
 from trajopt.problem.residuals import LinkPoint, Path
@@ -116,7 +116,7 @@ class Constraint:
 def residual_constraint(
     name: str,
     function: Residual,
-    manifold: Manifold,
+    manifold: AnyManifold,
     n_out: int,
     lower: Values = 0.0,
     upper: Values = 0.0,
@@ -184,7 +184,7 @@ def softened(constraint: Constraint, weight: Values, width: float = 0.01, name: 
 
 
 def state_bounds(
-    manifold: Manifold, lower: Values, upper: Values, name: str = "state bounds", names: Sequence[str] | None = None
+    manifold: AnyManifold, lower: Values, upper: Values, name: str = "state bounds", names: Sequence[str] | None = None
 ) -> Constraint:
     """lower <= x <= upper on the numbers of the state that have a finite bound.
 
@@ -192,6 +192,7 @@ def state_bounds(
     to the solvers that have such.
     Raises ValueError where nothing is bounded, or a bound is NaN.
     """
+    manifold = as_manifold(manifold)
     low, high = (np.broadcast_to(np.asarray(b, dtype=float), (manifold.nx,)) for b in (lower, upper))
     if np.isnan(low).any() or np.isnan(high).any():
         bad = int(np.argmax(np.isnan(low) | np.isnan(high)))

@@ -6,6 +6,8 @@ With l = s/2 sum_i w_i r_i^2, where s is dt for a running term and 1 for a termi
     Gauss-Newton    s J' W J
     exact           s (J' W J + sum_i w_i r_i H_i),   H_i the Hessian of (dx, du) -> r_i(x (+) dx, u + du) at 0
 
+and of an objective l = s sum_i w_i f_i, which is no square, the gradient s J' w and always the exact Hessian s sum_i w_i H_i.
+
 J comes from dual numbers; the H_i, contracted with w r, from a complex step over dual numbers: unless the residual writes them out.
 """
 
@@ -36,9 +38,9 @@ class StageExpansion(NamedTuple):
 
 
 def term_value(term: CostTerm, x: Array, u: Array, t: Array, scale: Array, weight: Array, p: Parameters) -> Array:
-    """s/2 sum_i w_i r_i^2 (N,); weight: (nr,) or (N, nr), p: name -> (n,) or (N, n)."""
+    """s/2 sum_i w_i r_i^2, or s sum_i w_i f_i, (N,); weight: (nr,) or (N, nr), p: name -> (n,) or (N, n)."""
     r = term.residual(*residual_batch(term.residual, x, u, t, p)).T
-    return 0.5 * scale * (weight * r * r).sum(axis=1)
+    return scale * (weight * (0.5 * r * r if term.squared else r)).sum(axis=1)
 
 
 def quadratize(
@@ -49,14 +51,16 @@ def quadratize(
     r, fx, fu = residual_jacobians(term.residual, b)
     scale = np.broadcast_to(np.asarray(scale, float), (b.size,))
     J = np.concatenate([fx, fu], axis=2)
-    weight = scale[:, None] * term.weight
-    JW = J.transpose(0, 2, 1) * weight[:, None, :]
-    gradient = (JW @ r[:, :, None])[:, :, 0]
-    H = JW @ J
-    if hessian == "exact":
-        H = H + contracted_hessian(term.residual, b, weight * r)
-    n = fx.shape[2]
-    value = 0.5 * (weight * r * r).sum(axis=1)
+    n, weight = fx.shape[2], np.broadcast_to(scale[:, None] * term.weight, r.shape)
+    slope = weight * r if term.squared else weight
+    gradient = (J.transpose(0, 2, 1) @ slope[:, :, None])[:, :, 0]
+    if term.squared:
+        H = (J.transpose(0, 2, 1) * weight[:, None, :]) @ J
+        if hessian == "exact":
+            H = H + contracted_hessian(term.residual, b, slope)
+    else:
+        H = contracted_hessian(term.residual, b, slope)
+    value = (weight * (0.5 * r * r if term.squared else r)).sum(axis=1)
     return StageExpansion(value, gradient[:, :n], gradient[:, n:], H[:, :n, :n], H[:, n:, :n], H[:, n:, n:])
 
 

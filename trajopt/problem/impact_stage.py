@@ -1,52 +1,67 @@
-"""A stage without duration: the state jumps, x_next = x (+) jump(x).
+"""A stage in which the state jumps, x_next = x (+) jump(x, u): an impact, without duration, or a discrete map x_next = F(x, u).
 
 The jump is a map whose output is a tangent vector of the state, such as an impact's (0, v+ - v); what moves must lie in a
 vector space: velocities, but not the placement of a floating base.  There (+) adds, and
 
     A = 1 + d jump / d x,   B = d jump / d u,   lam' x_next has the second derivatives of lam' jump.
 
-A phase of such a stage has one knot with dt = 0.  The controls of an impact are none; others choose what the state jumps to
+A phase of an impact has one knot with dt = 0.  The controls of an impact are none; others choose what the state jumps to
 (:class:`~dynamics_backends.time_scaled.Durations`).  Compiled code takes a jump as Euler's step of length one
 with the jump in place of xdot.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from dynamics_backends.protocol import Array, Batch, DynamicsBackend, Hessians, Map, Parameters, SecondOrderBackend
-from dynamics_backends.registry import as_backend
+from dynamics_backends.protocol import (
+    Array,
+    Batch,
+    DynamicsBackend,
+    FunctionMap,
+    Hessians,
+    Map,
+    Parameters,
+    SecondOrderBackend,
+)
+from dynamics_backends.registry import as_backend, make_backend
+from dynamics_backends.scalar import Rows, Scalar, rows_of
 from trajopt.problem.ocp import LinearizedStep, Sampling, StepContraction
 
 JUMP = "jump"
-"""The scheme of a stage without duration."""
+"""The scheme of such a stage."""
+UserFunction = Callable[[Rows, Rows, Scalar, Mapping[str, Rows]], "Rows | list[Scalar]"]
 
 
 class ImpactStage:
-    """A jump under a backend: a :class:`~trajopt.problem.ocp.DiscreteMap` which needs no time.
+    """A jump under a backend: a :class:`~trajopt.problem.ocp.DiscreteMap`.
 
-    backend: of the jump, or the jump alone, with its default backend. Raises ValueError for a map whose output is no tangent
-    vector of the state.
+    backend: of the jump, or the jump alone, with its default backend. takes_time: whether dt counts, as for
+    :func:`discrete_dynamics`; an impact takes none. Raises ValueError for a map whose output is no tangent vector of the state.
     """
 
-    takes_time = False
-
-    def __init__(self, backend: DynamicsBackend | Map) -> None:
+    def __init__(self, backend: DynamicsBackend | Map, *, takes_time: bool = False) -> None:
         backend = as_backend(backend)
         jump = backend.map
         if jump.n_out != jump.manifold.ndx:
             raise ValueError(
                 f"an impact stage needs a jump with n_out = ndx = {jump.manifold.ndx}; this map has n_out = {jump.n_out}"
             )
-        self.backend = backend
+        self.backend, self.takes_time = backend, takes_time
         self.sampling: Sampling | None = Sampling(backend, JUMP)
         self.manifold = jump.manifold
         self.nu, self.control_names = jump.nu, jump.control_names
 
     def __repr__(self) -> str:
-        return f"ImpactStage({self.backend!r})"
+        return f"ImpactStage({self.backend!r}{', takes_time=True' if self.takes_time else ''})"
+
+    def under(self, backend: DynamicsBackend) -> ImpactStage:
+        """The same stage under another backend."""
+        return ImpactStage(backend, takes_time=self.takes_time)
 
     def step(self, x: Array, u: Array, t: Array | float, dt: Array | float, p: Parameters | None = None) -> Array:
         """x_next (N, nx); dt is not read, and of u the first nu numbers."""
@@ -77,3 +92,35 @@ class ImpactStage:
 
     def _own(self, u: Array) -> Array:
         return np.asarray(u, float)[:, : self.nu]
+
+
+def discrete_dynamics(
+    function: UserFunction,
+    nx: int,
+    nu: int,
+    backend: str = "forward_ad",
+    *,
+    control_names: tuple[str, ...] | None = None,
+) -> ImpactStage:
+    """Dynamics x_next = F(x, u, t, p) in discrete time, for the phases of a problem in place of a sampled system.
+
+    function: F, written for one state as :class:`~trajopt.FunctionMap` says, with nx results; all solvers and backends serve. dt
+    weighs running costs and gives t its steps; F itself reads no dt: give it as a parameter where it matters. Such steps cannot be
+    cut, so that solutions are not replayed on finer ones.
+    Raises UnknownName for a backend.
+
+    >>> import trajopt as to
+    >>> step = to.discrete_dynamics(lambda x, u, t, p: [x[0] + 0.1 * x[1], x[1] + 0.1 * u[0]], 2, 1)
+    >>> ocp = to.OCP.single_phase(step, [1.0, 0.0], 30, 0.1, [to.control_cost(1)], [to.state_cost(2, [0.0, 0.0], 1e4)])
+    >>> bool(abs(to.solve(ocp, solver="slq").xs[-1]).max() < 0.01)
+    True
+    """
+    next_state = FunctionMap(function, nx, nu)
+    jump = FunctionMap(partial(_displacement, next_state), nx, nu, control_names=control_names)
+    return ImpactStage(make_backend(jump, backend), takes_time=True)
+
+
+def _displacement(next_state: FunctionMap, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> list[Scalar]:
+    """F(x, u, t, p) - x. Raises ValueError for another number of results."""
+    moved = next_state.called.counted(rows_of(next_state(x, u, t, p)))
+    return [moved[i] - x[i] for i in range(next_state.manifold.nx)]

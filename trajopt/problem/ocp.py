@@ -24,7 +24,7 @@ from trajopt.problem.constraints import Constraint
 from trajopt.problem.expansion import phase_cost
 from trajopt.problem.goals import Goal
 from trajopt.problem.marks import Marks
-from trajopt.problem.terms import CostTerm, Values
+from trajopt.problem.terms import CostTerm, Values, trapezoidal
 
 
 class LinearizedStep(NamedTuple):
@@ -131,6 +131,10 @@ class Phase:
         return self.dt if self.dynamics.takes_time else np.ones(self.knots)
 
 
+QUADRATURES = ("rectangle", "trapezoidal")
+"""Rules by which running costs are integrated over time."""
+
+
 def _terms(where: str, given: Any) -> tuple[CostTerm, ...]:
     """Cost terms. Raises TypeError for a constraint among them, and for one alone."""
     terms = _several(where, given)
@@ -222,9 +226,14 @@ class OCP:
         *,
         parameters: Mapping[str, Values] | None = None,
         constraints: Sequence[Constraint] = (),
+        quadrature: str = "rectangle",
         **fields: Any,
     ) -> OCP:
         """A problem with one phase of ``horizon`` knots; dt: a number or (horizon,) [s]; ``fields`` as in :class:`OCP`.
+
+        quadrature: of the running costs, "rectangle", the value at the beginning of each time step, or "trapezoidal", for terms
+        that read the state alone: of second order in dt (:func:`~trajopt.problem.terms.trapezoidal`).
+        Raises ValueError for another quadrature, and for time steps of another number.
 
         >>> import trajopt as to
         >>> robot = to.FreeBody(to.chain(2))
@@ -240,6 +249,11 @@ class OCP:
             raise ValueError(f"dt has shape {steps.shape}; give a number, or one for each of the {horizon} time steps")
         steps = np.broadcast_to(steps, (horizon,))
         values = {key: np.asarray(value, dtype=float) for key, value in (parameters or {}).items()}
+        if quadrature not in QUADRATURES:
+            raise ValueError(f"quadrature = {quadrature!r}; expected one of {', '.join(QUADRATURES)}")
+        if quadrature == "trapezoidal":
+            running, end = trapezoidal(_terms("the running costs", running), steps)
+            terminal = (*_terms("terminal", terminal), *end)
         phase = Phase(dynamics, steps, running, values, constraints)  # type: ignore[arg-type]
         return cls((phase,), np.asarray(x0, dtype=float), terminal, **fields)  # type: ignore[arg-type]
 

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from dynamics_backends import scalar as sm
 from dynamics_backends.manifold import Manifold, v_inverse_times
+from dynamics_backends.protocol import Map
 from dynamics_backends.rigid_body.algorithms import kinematics
 from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.scalar import Rows, Scalar
@@ -36,6 +37,18 @@ def state_difference(manifold: Manifold, x: Rows, u: Rows, t: Scalar, p: Paramet
 def control_difference(x: Rows, u: Rows, t: Scalar, p: Parameters) -> Rows:
     """u - reference."""
     return u - p["reference"]
+
+
+def linear(state: int, control: int, x: Rows, u: Rows, t: Scalar, p: Parameters) -> list[Scalar]:
+    """a'x + b'u, of the first so many numbers of each."""
+    along = [p["state"][i] * x[i] for i in range(state)]
+    return [sum([*along, *(p["control"][i] * u[i] for i in range(control))])]
+
+
+def scaled(residual: Map, factor: float, x: Rows, u: Rows, t: Scalar, p: Parameters) -> list[Scalar]:
+    """A residual times a factor."""
+    rows = residual(x, u, t, p)
+    return [factor * rows[i] for i in range(residual.n_out)]
 
 
 def frame_position(model: Model, frame: int, x: Rows, u: Rows, t: Scalar, p: Parameters) -> list[Scalar]:

@@ -1,7 +1,8 @@
-"""Cost terms: weighted squares of residuals.
+"""Cost terms: weighted squares of residuals, and weighted sums of functions.
 
     running    sum_k dt_k 1/2 sum_i w_i r_i(x_k, u_k, t_k, p)^2        the integral of 1/2 |r|_w^2 by the rectangle rule
     terminal               1/2 sum_i w_i r_i(x_N, t_N, p)^2
+    objective  sum_k dt_k sum_i w_i f_i(x_k, u_k, t_k, p)              Lagrange term; at the end, without dt, a Mayer term
 
 At a stage without duration, such as an impact, a running term counts as a terminal one does, without dt_k.
 
@@ -19,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from dynamics_backends.manifold import Manifold
+from dynamics_backends.manifold import AnyManifold, Manifold, as_manifold
 from dynamics_backends.protocol import Array, FunctionMap, Map
 from dynamics_backends.rigid_body.algorithms import kinematics
 from dynamics_backends.rigid_body.spatial.rotations import rotation_matrix
@@ -40,6 +41,8 @@ class CostTerm:
     name: for reports. residual: map with nr outputs.
     weight: (nr,) or (N, nr), at least zero; a number is taken for all components.
     parameters: run-time values by name, each (n,), or (N, n) with one row per knot of the phase.
+    squared: False for a term that is the weighted sum of the outputs. Gauss-Newton has no Hessian for it: it has the exact one
+    under every setting.
 
     Raises ValueError for a negative or non-finite weight, or one that does not fit the residual.
     """
@@ -48,6 +51,7 @@ class CostTerm:
     residual: Map
     weight: Array = 1.0  # type: ignore[assignment]
     parameters: Mapping[str, Array] = field(default_factory=dict)
+    squared: bool = True
 
     def __post_init__(self) -> None:
         nr = self.residual.n_out
@@ -65,7 +69,8 @@ class CostTerm:
     def __repr__(self) -> str:
         low, high = self.weight.min(initial=np.inf), self.weight.max(initial=0.0)
         weight = f"{high:g}" if low == high else f"{low:g} to {high:g}"
-        return f"CostTerm({self.name!r}: {self.residual.n_out} residuals, weight {weight})"
+        kind = "residuals" if self.squared else "functions"
+        return f"CostTerm({self.name!r}: {self.residual.n_out} {kind}, weight {weight})"
 
     def updated(self, *, weight: Values | None = None, **parameters: Values) -> CostTerm:
         """This term with another weight or other values of some parameters.
@@ -81,7 +86,7 @@ class CostTerm:
 def residual_cost(
     name: str,
     function: Residual,
-    manifold: Manifold,
+    manifold: AnyManifold,
     n_out: int,
     weight: Values = 1.0,
     *,
@@ -110,12 +115,92 @@ def residual_cost(
     return CostTerm(name, residual, np.asarray(weight), finite_parameters(f"term {name!r}", parameters or {}))
 
 
-def state_cost(manifold: Manifold, reference: Values, weight: Values = 1.0, name: str = "state") -> CostTerm:
+def objective_term(
+    name: str,
+    function: Residual,
+    manifold: AnyManifold,
+    weight: Values = 1.0,
+    *,
+    nu: int = 0,
+    parameters: Mapping[str, Values] | None = None,
+) -> CostTerm:
+    """A user's own objective, minimized as it is: l = weight f, weight >= 0, f = function(x, u, t, p) as in :func:`residual_cost`.
+
+    As a running cost it is integrated over time (Lagrange term), as a terminal cost it is added once (Mayer term). The function
+    returns one scalar, or a list of one; it need not be a square: its Hessian, which may be indefinite, is exact for all solvers.
+    Where the function is 1/2 r'r, a residual's Gauss-Newton Hessian (:func:`residual_cost`) is the better one far from the optimum.
+    nu: the number of controls that it reads, the problem's. Raises ValueError for parameters that are not finite.
+
+    >>> import numpy as np, trajopt as to
+    >>> far = to.objective_term("minus the distance", lambda x, u, t, p: [-x[0]], to.vector_space(2))
+    >>> to.quadratize(far, np.array([[3.0, 1.0]]), np.zeros((1, 0)), 0.0).lx
+    array([[-1.,  0.]])
+    """
+
+    residual = FunctionMap(function, manifold, nu, 1, output_names=(name,))
+    values = finite_parameters(f"term {name!r}", parameters or {})
+    return CostTerm(name, residual, np.asarray(weight), values, squared=False)
+
+
+def linear_cost(
+    manifold: AnyManifold,
+    state: Values | None = None,
+    control: Values | None = None,
+    weight: Values = 1.0,
+    name: str = "linear",
+) -> CostTerm:
+    """l = weight (a'x + b'u): prices of states and of controls, such as those of slacks or of fuel.
+
+    state: a, (nx,) or (N, nx), in the numbers of the state. control: b, (nu,) or (N, nu). Both can be changed between solves, as
+    the parameters ``state`` and ``control``. Raises ValueError for neither, and for a state of another size.
+
+    >>> import numpy as np, trajopt as to
+    >>> price = to.linear_cost(to.vector_space(2), control=[2.0])
+    >>> to.quadratize(price, np.zeros((1, 2)), np.array([[3.0]]), 0.0).value
+    array([6.])
+    """
+    whole = as_manifold(manifold)
+    slopes = {"state": state, "control": control}
+    given = {key: np.asarray(value, float) for key, value in slopes.items() if value is not None}
+    if not given:
+        raise ValueError(f"term {name!r}: give the slope in the state, in the control, or both")
+    nx, nu = (given[key].shape[-1] if key in given else 0 for key in slopes)
+    if nx not in (0, whole.nx):
+        raise ValueError(f"term {name!r}: state has {nx} entries; expected (nx = {whole.nx},) or (N, {whole.nx})")
+    residual = FunctionMap(partial(residuals.linear, nx, nu), whole if nx else NO_STATE, nu, 1, output_names=(name,))
+    return CostTerm(name, residual, np.asarray(weight), finite_parameters(f"term {name!r}", given), squared=False)
+
+
+def trapezoidal(running: Sequence[CostTerm], dt: Array) -> tuple[list[CostTerm], list[CostTerm]]:
+    """Running terms whose sum over the time steps dt (N,) [s] is the trapezoidal rule, and what it adds at the end.
+
+    The rule halves the weight of the first knot and adds half a time step at the last one; for terms that read controls, which are
+    held over each step, the rectangle rule stays. References and weights given by knot keep their last row at the end.
+    """
+    found, end = [], []
+    for term in running:
+        if term.residual.nu:
+            found.append(term)
+            continue
+        weight = np.array(np.broadcast_to(term.weight, (len(dt), term.residual.n_out)))
+        last, weight[0] = weight[-1].copy(), 0.5 * weight[0]
+        factor = 0.5 * float(dt[-1])
+        of_end = partial(residuals.scaled, term.residual, float(np.sqrt(factor)) if term.squared else factor)
+        residual = FunctionMap(
+            of_end, term.residual.manifold, 0, term.residual.n_out, output_names=term.residual.output_names
+        )
+        values = {key: v[-1] for key, v in term.parameters.items() if v.ndim == 2}
+        found.append(replace(term, weight=weight))
+        end.append(replace(term, residual=residual, weight=last, parameters={**term.parameters, **values}))
+    return found, end
+
+
+def state_cost(manifold: AnyManifold, reference: Values, weight: Values = 1.0, name: str = "state") -> CostTerm:
     """r = x (-) reference in the tangent space at the reference, (ndx,).
 
     reference: (nx,) or (N, nx). Raises ValueError if it does not fit or holds a quaternion that is not of unit length.
     """
-    reference = np.asarray(reference, dtype=float)
+    manifold, reference = as_manifold(manifold), np.asarray(reference, dtype=float)
     if reference.shape[-1:] != (manifold.nx,):
         hint = velocities_hint(manifold, reference.shape[-1:])
         raise ValueError(f"term {name!r}: reference has shape {reference.shape}; expected (nx = {manifold.nx},){hint}")

@@ -26,6 +26,7 @@ from trajopt.problem.constraints import Constraint, chosen_coordinates, state_bo
 from trajopt.problem.guess import Guess, Motion, as_guess
 from trajopt.problem.impact_stage import ImpactStage
 from trajopt.problem.ocp import OCP, DiscreteMap, Phase
+from trajopt.problem.residuals import scaled
 from trajopt.problem.terms import CostTerm, residual_cost
 from trajopt.step.integrators import SEMI_IMPLICIT_EULER
 from trajopt.step.sensitivities import SampledSystem
@@ -202,6 +203,10 @@ def free_time(ocp: OCP, durations: Sequence | Array | None = None, price: float 
     """
     for phase in ocp.phases:
         _require_known(phase)
+    if any(_is_half_step(term) for term in ocp.terminal):
+        raise MissingCapability(
+            "trapezoidal quadrature needs time steps of given lengths; use quadrature = 'rectangle' with a free duration"
+        )
     planned = np.array([phase.dt.sum() for phase in ocp.phases if phase.dynamics.takes_time])
     if not len(planned):
         raise ValueError("no phase of the problem has a duration")
@@ -219,8 +224,19 @@ def free_time(ocp: OCP, durations: Sequence | Array | None = None, price: float 
     return FreeTime(ocp, np.broadcast_to(given, (len(planned), 2)), np.broadcast_to(prices, planned.shape))
 
 
+def _is_half_step(term: CostTerm) -> bool:
+    """Whether a term is half a time step of a running cost, of trapezoidal quadrature."""
+    function = getattr(term.residual, "function", None)
+    return isinstance(function, partial) and function.func is scaled
+
+
 def _require_known(phase: Phase) -> None:
-    """Raises MissingCapability for dynamics that are neither a system under an integrator nor a jump."""
+    """Raises MissingCapability for dynamics that are neither a system under an integrator nor an impact."""
+    if isinstance(phase.dynamics, ImpactStage) and phase.dynamics.takes_time:
+        raise MissingCapability(
+            "discrete dynamics have steps of their own, whose length has no derivative; for a free duration pass xdot = f(x, u) to "
+            "SampledSystem"
+        )
     if phase.dynamics.sampling is None or not isinstance(phase.dynamics, (SampledSystem, ImpactStage)):
         raise MissingCapability(
             f"{type(phase.dynamics).__name__} defines its own time steps, whose length has no derivative; for a free duration pass "

@@ -84,7 +84,7 @@ def _interpreted(dynamics: DiscreteMap) -> DiscreteMap:
     if type(dynamics) is SampledSystem and is_generic(dynamics.stages.map):
         return InterpretedStep(dynamics)
     if type(dynamics) is ImpactStage and dynamics.backend.engine == "compiled":
-        return ImpactStage(at_once(dynamics.backend))
+        return dynamics.under(at_once(dynamics.backend))
     return dynamics
 
 

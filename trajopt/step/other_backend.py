@@ -38,7 +38,7 @@ def _phase(phase: Phase, i: int, choice: Mapping[str, Any]) -> Phase:
         )
     backend = _made(dynamics.sampling.backend, i, choice)
     if isinstance(dynamics, ImpactStage):
-        return replace(phase, dynamics=ImpactStage(backend))
+        return replace(phase, dynamics=dynamics.under(backend))
     return replace(phase, dynamics=SampledSystem(backend, dynamics.scheme, dynamics.substeps))
 
 

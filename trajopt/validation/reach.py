@@ -36,7 +36,7 @@ def frame_goals(ocp: OCP) -> list[FrameGoal]:
     """The goals of frames that terminal costs of positive weight ask for, by the terms of :mod:`trajopt.problem.terms`."""
     if ocp.model is None:
         return []
-    found = (_goal_of(ocp.model, term) for term in ocp.terminal if term.weight.any())
+    found = (_goal_of(ocp.model, term) for term in ocp.terminal if term.squared and term.weight.any())
     return [goal for goal in found if goal is not None]
 
 

@@ -191,7 +191,7 @@ def numpy_twin(dynamics: DiscreteMap) -> DiscreteMap:
         return dynamics
     backend = at_once(sampling.backend)
     if isinstance(dynamics, ImpactStage):
-        return ImpactStage(backend)
+        return dynamics.under(backend)
     return SampledSystem(backend, sampling.scheme, sampling.substeps)
 
 

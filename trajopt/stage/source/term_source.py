@@ -46,14 +46,17 @@ class TermSource:
 
 
 class TermShape(NamedTuple):
-    """What of a term is compiled: its residual, and the names and sizes of its parameters. Hashable, by the residual's identity."""
+    """What of a term is compiled: its residual, the names and sizes of its parameters, and whether it is a square. Hashable, by the
+    residual's identity."""
 
     residual: Map
     parameters: tuple[tuple[str, int], ...]
+    squared: bool = True
 
     @classmethod
     def of(cls, term: CostTerm | Constraint) -> TermShape:
-        return cls(term.residual, tuple([(name, value.shape[-1]) for name, value in term.parameters.items()]))
+        sizes = tuple([(name, value.shape[-1]) for name, value in term.parameters.items()])
+        return cls(term.residual, sizes, isinstance(term, Constraint) or term.squared)
 
     @property
     def theta(self) -> int:
@@ -97,7 +100,7 @@ def term_source(
     scale = dt if running else ca.SX(1)
     inner = InnerMaps.of(
         name,
-        [term.residual for term in terms] if running else [],
+        [term.residual for term in terms if term.squared] if running else [],
         exact=hessian == "exact",
         moving=moving,
         curved=curved,
@@ -139,15 +142,14 @@ def _sum_of(terms, manifold, x, u, t, theta, scale, hessian, inner):
         p = {}
         for key, size in term.parameters:
             p[key], at = theta[at : at + size], at + size
-        if inner.serves(residual):
+        if term.squared and inner.serves(residual):
             total += inner.add(residual, p, scale * weight)
             continue
-        exact = hessian == "exact"
-        r, J, H = _derivatives(residual, scale * weight, (x, moved, u, t, p), w, manifold, exact=exact)
-        JW = J.T * ca.repmat((scale * weight).T, n, 1)
-        total += 0.5 * scale * ca.dot(weight, r * r)
-        gradient += ca.mtimes(JW, r)
-        curvature += H if exact else ca.mtimes(JW, J)
+        exact = hessian == "exact" or not term.squared
+        r, J, H = _derivatives(term, scale * weight, (x, moved, u, t, p), w, manifold, exact=exact)
+        total += _sum(term, scale * weight, r)
+        gradient += ca.mtimes(J.T, _slope(term, scale * weight, r))
+        curvature += H if exact else ca.mtimes(J.T * ca.repmat((scale * weight).T, n, 1), J)
     curvature = ca.triu2symm(ca.triu(curvature))  # half of it is computed
     sums = [total, gradient, curvature]
     if manifold.is_vector_space:
@@ -155,27 +157,36 @@ def _sum_of(terms, manifold, x, u, t, theta, scale, hessian, inner):
     return ca.substitute(sums, [dx], [ca.SX.zeros(manifold.ndx)])
 
 
-def _derivatives(residual, weight, at, w, manifold, *, exact):
-    """A residual at (x, moved, u, t, p), its derivatives in w, and the Hessian of sum 1/2 weight r^2, None unless that is exact.
+def _sum(term, weight, r):
+    """The term for values r of its residual."""
+    return ca.dot(weight, 0.5 * r * r if term.squared else r)
+
+
+def _slope(term, weight, r):
+    """Its derivatives in r."""
+    return weight * r if term.squared else weight
+
+
+def _derivatives(term, weight, at, w, manifold, *, exact):
+    """The residual of a term at (x, moved, u, t, p), its derivatives in w, and the term's Hessian, None unless that is exact.
 
     In vector spaces the poses of bodies that it reads are variables of their own (seen_poses.py), which takes fewer operations.
     """
-    x, moved, u, t, p = at
+    residual, (x, moved, u, t, p) = term.residual, at
     if not exact and isinstance(residual, HasPartials):
         return *own_partials(residual, x, u, t, p, manifold.ndx), None
     with watching(x if manifold.is_vector_space else ca.SX(0, 1)) as seen:
         r = symbolic_value(residual, moved[: residual.manifold.nx], u[: residual.nu], t, p)
     if not seen.poses:
-        value = 0.5 * ca.dot(weight, r * r)
-        return r, ca.jacobian(r, w), _hessian(residual, value, w) if exact else None
+        return r, ca.jacobian(r, w), _hessian(residual, _sum(term, weight, r), w) if exact else None
     n, xi = w.numel(), seen.xi
     both = ca.vertcat(w, xi)
     first = ca.jacobian(r, both)
     through = ca.vertcat(ca.SX.eye(n), seen.jacobian(n))
     found = [r, ca.mtimes(first, through)]
     if exact:
-        own = _hessian(residual, 0.5 * ca.dot(weight, r * r), both)
-        slope = ca.mtimes(first[:, n:].T, weight * r)
+        own = _hessian(residual, _sum(term, weight, r), both)
+        slope = ca.mtimes(first[:, n:].T, _slope(term, weight, r))
         found.append(ca.mtimes(through.T, ca.mtimes(own, through)) + seen.bend(slope, n))
     r, J, *H = seen.at_q(found)
     return r, J, H[0] if exact else None

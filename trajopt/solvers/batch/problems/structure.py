@@ -9,6 +9,7 @@ import numpy as np
 
 from dynamics_backends.compiled.interface.libraries import Likeness
 from trajopt.problem.ocp import OCP, Phase
+from trajopt.problem.terms import CostTerm
 from trajopt.validation.validation import structure_errors
 
 
@@ -65,6 +66,8 @@ def _of_parts(kind: str, a: Sequence[Any], b: Sequence[Any], alike: Likeness) ->
     yield from _unequal(kind, [part.name for part in a], [part.name for part in b])
     for p, q in zip(a, b, strict=False):
         yield from _unequal(f"parameters of {p.name!r}", _sizes(p.parameters), _sizes(q.parameters))
+        if isinstance(p, CostTerm):
+            yield from _unequal(f"squared of {p.name!r}", p.squared, q.squared)
         if p.residual is not q.residual and not alike(p.residual, q.residual):
             yield f"the residual of {p.name!r} is another function"
 

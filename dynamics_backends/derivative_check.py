@@ -22,8 +22,8 @@ from dynamics_backends.methods.symbolic_map import TraceError
 from dynamics_backends.protocol import Array, Batch, Hessians, Jacobians, Map, Parameters
 from dynamics_backends.registry import make_backend
 from dynamics_backends.scalars.dual import Dual
-from trajopt.comparison.derivative_error import REFERENCE as REFERENCE, worst_entry
 
+REFERENCE = "complex_step"
 EXACT_TOLERANCE = 1e-8
 TOLERANCES = {"central_difference": 1e-5, "forward_difference": 1e-3}
 SECOND_TOLERANCES = {"central_difference": 1e-3}
@@ -34,6 +34,20 @@ LOST = 10.0
 """So many roundings are granted: small derivatives of large values, as of distances in accelerations, are lost in them."""
 LEFT_OUT = "left out"
 """In place of a method, where nothing was compared for the sake of time."""
+
+
+LEAST = 1e-30
+"""Stands in for the scale of a block that vanishes, so that its error is the absolute one."""
+
+
+def worst_entry(value: Array, exact: Array, least: Array | float = 0.0) -> tuple[float, tuple[int, ...]]:
+    """The largest error relative to the block at its point (N, ...), or to ``least``, and where in the block it is."""
+    axes = tuple(range(1, exact.ndim))
+    scale = np.maximum(np.abs(exact).max(axis=axes, keepdims=True), least)
+    error = np.abs(value - exact) / np.where(scale > LEAST, scale, 1.0)
+    error = np.where(np.isfinite(error), error, np.inf)
+    point, *entry = np.unravel_index(int(np.argmax(error)), error.shape)
+    return float(error[point, *entry]), tuple(int(i) for i in entry)
 
 
 class Points(NamedTuple):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import trajopt as to
-from trajopt.comparison.derivative_blocks import Points, first_order
+from dynamics_backends.derivative_check import Points, first_order
 
 
 def lines(slope, claimed):
