@@ -109,7 +109,11 @@ def _first_plan(config: Config, task: Task) -> Solution:
 
 def is_plan(found: Solution) -> bool:
     """True for a first plan that a run can begin with; it need not reach the goal within its horizon."""
-    return found.status.acceptable or found.status.code in (StatusCode.GOAL_MISSED, StatusCode.DOES_NOT_HOLD)
+    return found.status.acceptable or found.status.code in (
+        StatusCode.VIOLATED_BETWEEN_KNOTS,
+        StatusCode.GOAL_MISSED,
+        StatusCode.DOES_NOT_HOLD,
+    )
 
 
 def _failed(config: Config, found: Solution) -> bool:

@@ -114,6 +114,7 @@ ACCEPTED = (
     StatusCode.CONVERGED,
     StatusCode.ACCEPTABLE,
     StatusCode.GOAL_MISSED,
+    StatusCode.VIOLATED_BETWEEN_KNOTS,
     StatusCode.DOES_NOT_HOLD,
     StatusCode.COST_CONVERGED,
     StatusCode.PRECISION_LIMIT,

@@ -100,6 +100,9 @@ def check_lines(solution: Reported) -> list[Line]:
     lines = [Line(s) for s in (*goals.get("report", ()), *replayed(solution))]
     if "check" in meta:
         lines.append(Line(f"{meta['check']}; solves: {meta['rounds']}"))
+    between = meta.get("between_knots", {})
+    if between and solution.status.code is not StatusCode.VIOLATED_BETWEEN_KNOTS:  # whose status has the sentence
+        lines.append(Line(f"between the knots: {between['sentence'] or 'all inequalities hold'}"))
     if "limits" in meta:
         lines += _limits(meta["limits"], meta.get("self_collision", ""), solution.status.acceptable)
     missed = () if solution.status.code is StatusCode.GOAL_MISSED else goals.get("missed", ())  # the status has them

@@ -16,6 +16,8 @@ class StatusCode(StrEnum):
     """Feasible, confirmed by the replay, and the goals are met, but the scaled KKT error is above its tolerance."""
     NOT_FEASIBLE = "not_feasible"
     """The solver stopped at a trajectory that violates dynamics, bounds or constraints by more than the tolerance."""
+    VIOLATED_BETWEEN_KNOTS = "violated_between_knots"
+    """Feasible at the knots, but an inequality is violated between them by more than the tolerance."""
     DOES_NOT_HOLD = "does_not_hold"
     """Replayed on finely integrated dynamics, the motion leaves the plan by more than the replay tolerance, or misses a goal."""
     GOAL_MISSED = "goal_missed"

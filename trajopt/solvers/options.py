@@ -42,7 +42,22 @@ LEAST_TIME = 1e-3
 
 
 @dataclass(frozen=True)
-class SLQOptions:
+class CommonOptions:
+    """Options of every solver.
+
+    between_knots: solve again with tighter inequalities where the motion violates them between the knots
+    (:mod:`trajopt.solvers.between_knots`); without it such a violation is reported. Neither is done in batches and in other solves
+    without checks.
+    """
+
+    between_knots: bool = False
+
+    def __post_init__(self) -> None:
+        _require(isinstance(self.between_knots, bool), "between_knots", self.between_knots, "true or false")
+
+
+@dataclass(frozen=True)
+class SLQOptions(CommonOptions):
     """Options of :func:`trajopt.solvers.slq.slq`; validated at construction (ValueError, TypeError for unknown
     names).
 
@@ -98,6 +113,7 @@ class SLQOptions:
     max_outer_iterations: int = 50
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         nodes = self.shooting
         whole = isinstance(nodes, int) and not isinstance(nodes, bool) and nodes >= 1
         _require(whole or nodes in ("single", "all"), "shooting", nodes, "'single', 'all' or an integer of at least 1")
@@ -130,7 +146,7 @@ class SLQOptions:
 
 
 @dataclass(frozen=True)
-class MethodOptions:
+class MethodOptions(CommonOptions):
     """Options of every registered method (:func:`trajopt.register_method`), which extends them by its own; validated at
     construction.
 
@@ -151,6 +167,7 @@ class MethodOptions:
     cost_tolerance: float = 0.0
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         _require_known(self, hessian=COST_HESSIANS)
         _require_counts(self, "max_iterations")
         _require_counts(self, "max_backtracks", most=MAX_BACKTRACKS)
@@ -196,7 +213,7 @@ class DDPOptions(SLQOptions):
 
 
 @dataclass(frozen=True)
-class SQPOptions:
+class SQPOptions(CommonOptions):
     """Options of :func:`trajopt.solvers.direct.direct_sqp.sqp` and :func:`trajopt.solvers.sqp.sqp.solve_nlp`; validated like
     those of SLQ.
 
@@ -237,6 +254,7 @@ class SQPOptions:
     max_elastic_weight: float = 1e5
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         known_values = {
             "hessian": SQP_HESSIANS,
             "qp_solver": QP_SOLVERS,
@@ -264,7 +282,7 @@ class SQPOptions:
 
 
 @dataclass(frozen=True)
-class DMSOptions:
+class DMSOptions(CommonOptions):
     """Options of :func:`trajopt.solvers.direct.dms.dms`; validated at construction (ValueError, TypeError for unknown
     names).
 
@@ -288,6 +306,7 @@ class DMSOptions:
     ipopt: Mapping[str, int | float | str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         _require_known(self, hold=HOLDS, hessian=IPOPT_HESSIANS, barrier_strategy=BARRIERS)
         _require_counts(self, "max_iterations")
         _require_tolerances(self, "gradient_tolerance", "constraint_tolerance")
@@ -301,7 +320,7 @@ class DMSOptions:
 
 
 @dataclass(frozen=True)
-class IPMOptions:
+class IPMOptions(CommonOptions):
     """Options of :func:`trajopt.solvers.ipm.ipm`; validated at construction (ValueError, TypeError for unknown names).
 
     hessian: second derivatives of the Lagrangian in the quadratic model of a step: "exact", or "gauss_newton", of the cost
@@ -323,6 +342,7 @@ class IPMOptions:
     barrier_strategy: Literal["monotone", "adaptive"] = "adaptive"
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         _require_known(self, hessian=("auto", "exact", "gauss_newton"), barrier_strategy=BARRIERS)
         _require_counts(self, "max_iterations")
         _require_tolerances(self, "gradient_tolerance", "constraint_tolerance")
@@ -378,7 +398,7 @@ def _require_ordered(options: object, low: str, high: str) -> None:
 
 
 @dataclass(frozen=True)
-class AutoOptions:
+class AutoOptions(CommonOptions):
     """Options of :func:`trajopt.solvers.auto.auto`, passed to the methods it selects; None: default of the method.
 
     max_iterations: maximum number of iterations of each attempt. time_limit: time limit of all attempts together [s].
@@ -393,6 +413,7 @@ class AutoOptions:
     fallback: bool = True
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         _require_counts(self, "max_iterations", or_none=True)
         _require_positive(self, "time_limit", or_none=True)
         _require_tolerances(self, "gradient_tolerance", "constraint_tolerance", or_none=True)

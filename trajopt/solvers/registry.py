@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import fields, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -38,12 +39,14 @@ from trajopt.stage.not_compiled import gathered
 from trajopt.stage.start import Start, served, starting
 from trajopt.step.contraction import missing_curvature
 from trajopt.step.other_backend import BackendChoice, with_backend
+from trajopt.validation.between_knots import BetweenKnots, between_knots, may_be_violated
 from trajopt.validation.finiteness import explained
 from trajopt.validation.validation import ERROR, Finding, InvalidProblem, require_valid, validate as findings_of
 
 if TYPE_CHECKING:
     from trajopt.solvers.auto import Attempt
     from trajopt.solvers.nlp.nlp import NLP, NLPSolution
+    from trajopt.stage.evaluation import StageEvaluator
     from trajopt.validation.replay import Deviation, Replay
 
 
@@ -245,7 +248,13 @@ def solve(
         _require(requirement_errors(ocp, solver, chosen))
     with gathered() as slow, starting(start), served() as engines:
         began = time.perf_counter()
-        solution = run(ocp, warm, chosen, callback)
+        solution, solved = run(ocp, warm, chosen, callback), ocp
+        if check and chosen.between_knots and may_be_violated(ocp):
+            from trajopt.solvers.between_knots import keep_between_knots
+
+            measure = partial(_between_knots, ocp, chosen)
+            spent = time.perf_counter() - began
+            solution, solved = keep_between_knots(ocp, solution, run, chosen, callback, measure, spent)
         elapsed = time.perf_counter() - began
         meta = {**solution.meta, **_meta(ocp, solver, dict(vars(chosen)), warnings), "solve_time": elapsed}
         meta["engines"] = list(engines) or slow.engines([s.backend.engine for s in _samplings(ocp)])
@@ -258,7 +267,7 @@ def solve(
             meta["findings"].append(approximated)
         marks = problem_marks(ocp) if check else ocp.marks
         solution = replace(solution, meta=meta, model=ocp.model, marks=marks)
-        solution = checked(ocp, solution, chosen) if check else unchecked(solution)
+        solution = checked(ocp, solution, chosen, solved) if check else unchecked(solution)
     status = explained(solution.status, ocp, solution.xs, solution.us)
     if approximated and status.code is StatusCode.MAX_ITERATIONS:
         status = replace(status, advice=f"{approximated[0].upper()}{approximated[1:]}.")
@@ -316,14 +325,18 @@ def _require_shapes(ocp: OCP, guess: Guess) -> None:
     fitting(ocp, guess.xs, guess.us)
 
 
-def checked(ocp: OCP, solution: Solution, options: Any) -> Solution:
-    """A solution with the status of :mod:`trajopt.solvers.success`; options: of the solver that found it."""
+def checked(ocp: OCP, solution: Solution, options: Any, solved: OCP | None = None) -> Solution:
+    """A solution with the status of :mod:`trajopt.solvers.success`; options: of the solver that found it.
+
+    solved: the problem with margins whose solution it is, where that is another one.
+    """
     shooting = isinstance(options, (SLQOptions, MethodOptions))  # whose gradient_tolerance is not scaled
     kkt = options.kkt_tolerance if shooting else getattr(options, "gradient_tolerance", None) or 0.0
     tolerances = Tolerances(getattr(options, "constraint_tolerance", None) or 0.0, kkt)
     limit = max(FEASIBLE, tolerances.constraints)
     found = solver_measures(solution, limit) if LAST_CONTROL in solution.meta else None
-    return assessed(ocp, solution, tolerances, partial(_replay, ocp, options, solution), found)
+    between = partial(_between_knots, ocp, options, solution)
+    return assessed(solved or ocp, solution, tolerances, partial(_replay, ocp, options, solution), between, found)
 
 
 def checked_afterwards(ocp: OCP, solution: Solution, options: Any) -> Solution:
@@ -349,35 +362,50 @@ def _replay(ocp: OCP, options: Any, solution: Solution, holds: Callable[[Deviati
     """The replay of a finite trajectory, see :mod:`trajopt.validation.replay`, or the reason why there is none.
 
     holds: which runs suffice.
+    """
+    from trajopt.validation.replay import replay, replay_first_order_hold
 
-    By compiled stages where the solve has them, else by CasADi's virtual machine: the numbers agree to rounding.
+    if LAST_CONTROL in solution.meta:
+        us = np.vstack([solution.us, solution.meta[LAST_CONTROL]])
+        return replay_first_order_hold(ocp, solution.xs, us, solution.K, holds) or UNCUT
+    with _evaluators(ocp, options) as (served, evaluator):
+        found = replay(served, solution.xs, solution.us, solution.K, evaluator, holds)
+    return UNCUT if found is None else found
+
+
+def _between_knots(ocp: OCP, options: Any, solution: Solution) -> BetweenKnots | None:
+    """The violations of a finite solution between its knots; None where there can be none, and with interpolated controls."""
+    if LAST_CONTROL in solution.meta or not may_be_violated(ocp):
+        return None
+    with _evaluators(ocp, options) as (served, evaluator):
+        return between_knots(ocp, solution.xs, solution.us, evaluator(served))
+
+
+@contextmanager
+def _evaluators(ocp: OCP, options: Any) -> Iterator[tuple[OCP, Callable[[OCP], StageEvaluator]]]:
+    """The problem as it was compiled for its solve, and what makes the evaluator of such problems: compiled stages that the solve
+    has left, else CasADi's virtual machine.
     """
     from trajopt.stage.evaluation import StageEvaluator
     from trajopt.stage.numerics import kept_evaluator
     from trajopt.step.interpreted_step import interpreted
-    from trajopt.validation.replay import replay, replay_first_order_hold
 
-    kind = (
-        options.hessian if isinstance(options, SLQOptions) and not isinstance(options, DDPOptions) else "gauss_newton"
-    )
-    if LAST_CONTROL in solution.meta:
-        us = np.vstack([solution.us, solution.meta[LAST_CONTROL]])
-        return replay_first_order_hold(ocp, solution.xs, us, solution.K, holds) or UNCUT
-    if isinstance(options, SLQOptions) and ocp.constraints():
+    shooting = isinstance(options, SLQOptions)
+    kind = options.hessian if shooting and not isinstance(options, DDPOptions) else "gauss_newton"
+    if shooting and ocp.constraints():
         from trajopt.solvers.shooting.penalized import augmented, imposed
 
-        ocp = augmented(ocp, imposed(ocp, options.constraint_penalty, {}))  # as it was compiled for the solve
+        ocp = augmented(ocp, imposed(ocp, options.constraint_penalty, {}))
     with borrowed(ocp) as own:
 
-        def evaluator(replayed: OCP) -> StageEvaluator:
+        def evaluator(other: OCP) -> StageEvaluator:
             rooms = own
-            if own is not None and replayed is not ocp:  # with slower contacts
+            if own is not None and other is not ocp:  # with slower contacts
                 rooms = own.prepared.setdefault("replay", Kept())
-            made = kept_evaluator(rooms, replayed, kind)
-            return made if made.compiled else StageEvaluator(interpreted(replayed), kind, "numpy")
+            made = kept_evaluator(rooms, other, kind)
+            return made if made.compiled else StageEvaluator(interpreted(other), kind, "numpy")
 
-        found = replay(ocp, solution.xs, solution.us, solution.K, evaluator, holds)
-    return UNCUT if found is None else found
+        yield ocp, evaluator
 
 
 UNCUT = "its time steps cannot be cut finer"

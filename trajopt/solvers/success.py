@@ -2,6 +2,7 @@
 
     (a) feasible     dynamics, bounds and constraint rows hold to ``FEASIBLE``
     (b) optimal      scaled KKT error <= ``STATIONARY`` and cost sensitivity <= ``SENSITIVE`` (:mod:`trajopt.solvers.measures`)
+        and between  inequalities hold between the knots to their tolerance (:mod:`trajopt.validation.between_knots`)
     (c) it holds     the replay stays within the replay tolerance and meets the goals (:mod:`trajopt.validation.replay`)
     (d) goals        the trajectory meets the goals of the problem (:mod:`trajopt.problem.goals`)
 
@@ -28,6 +29,7 @@ from trajopt.problem.ocp import OCP
 from trajopt.results.solution import Solution
 from trajopt.results.status import STATIONARY, Status, StatusCode
 from trajopt.solvers.measures import Measures, Violation, measures
+from trajopt.validation.between_knots import BetweenKnots
 from trajopt.validation.broken_limits import broken_limits, has_links
 from trajopt.validation.reach import goals_of
 from trajopt.validation.replay import Deviation, Replay
@@ -58,12 +60,18 @@ Replayed = Callable[[Callable[[Deviation], bool]], Replay | str]
 
 
 def assessed(
-    ocp: OCP, solution: Solution, tolerances: Tolerances, replayed: Replayed, found: Measures | None = None
+    ocp: OCP,
+    solution: Solution,
+    tolerances: Tolerances,
+    replayed: Replayed,
+    between: Callable[[], BetweenKnots | None],
+    found: Measures | None = None,
 ) -> Solution:
     """The solution with the status of the contract, and what the checks found in ``meta``.
 
     tolerances: of the solver that found it, where they are larger than the defaults. replayed: called once, for a trajectory
-    that is finite. found: its measures, default those of :mod:`trajopt.solvers.measures`.
+    that is finite. between: called once, the violations between the knots of a trajectory that is feasible. found: its measures,
+    default those of :mod:`trajopt.solvers.measures`.
     meta["measures"]: violation, kkt and sensitivity. meta["replay"]: see :func:`trajopt.validation.replay.as_meta`.
     meta["goals"]: report and missed, sentences about the goals. meta["limits"]: sentence and enforced of each limit exceeded,
     but for self-collision: meta["self_collision"] says that it was not checked.
@@ -72,6 +80,8 @@ def assessed(
     if not (np.isfinite(xs).all() and np.isfinite(us).all() and np.isfinite(K).all()):
         return replace(solution, meta={**solution.meta, "replay": {"left_out": "the trajectory is not finite"}})
     found = found or measures(ocp, xs, us, K, solution.multipliers, max(FEASIBLE, tolerances.constraints))
+    feasible = found.violation is None or found.violation.ratio <= 1.0
+    excess = between() if feasible else None
     goals, times = goals_of(ocp), np.asarray(ocp.times_of(xs))
     missed = [s for goal in goals for s in goal.missed(xs, times)]
     report = [s for goal in goals for s in goal.report(xs, times)]
@@ -90,17 +100,25 @@ def assessed(
         "self_collision": NOT_CHECKED if has_links(ocp) else "",
         "goals": {"report": report, "missed": missed},
     }
-    status = verdict(solution.status, found, broken, missed, max(STATIONARY, tolerances.kkt))
+    if excess is not None:
+        meta["between_knots"] = {"sentence": excess.sentence(), "ratio": excess.ratio, "amount": excess.amount}
+    violated = [excess.sentence()] if excess is not None and not excess.ratio <= 1.0 else []
+    status = verdict(solution.status, found, broken, missed, max(STATIONARY, tolerances.kkt), violated)
     return replace(solution, status=status, meta=meta)
 
 
 def verdict(
-    reason: Status, found: Measures, broken: Sequence[str], missed: Sequence[str], tolerance: float = STATIONARY
+    reason: Status,
+    found: Measures,
+    broken: Sequence[str],
+    missed: Sequence[str],
+    tolerance: float = STATIONARY,
+    violated: Sequence[str] = (),
 ) -> Status:
     """The status by the contract.
 
     reason: why the solver stopped. broken: how the replay leaves the plan or misses goals. missed: goals that the plan misses.
-    tolerance: on the scaled KKT error.
+    tolerance: on the scaled KKT error. violated: which inequalities are violated between the knots.
     """
     if reason.code in _UNCHANGED:
         return reason
@@ -110,13 +128,13 @@ def verdict(
         message = f"Not feasible: {found.violation.sentence}. {reason.message}"
         return replace(reason, code=StatusCode.NOT_FEASIBLE, message=message, advice=_TIGHTER, kkt=found.kkt)
     for code, title, sentences in (
+        (StatusCode.VIOLATED_BETWEEN_KNOTS, "Feasible at the knots only", violated),
         (StatusCode.DOES_NOT_HOLD, "The motion does not hold", broken),
         (StatusCode.GOAL_MISSED, "A goal is missed", missed),
     ):
         if sentences:
             message = f"{title}: {'; '.join(sentences)}. {reason.message}"
-            advice = _FINER if code is StatusCode.DOES_NOT_HOLD else ""
-            return replace(reason, code=code, message=message, advice=advice, kkt=found.kkt)
+            return replace(reason, code=code, message=message, advice=_ADVICE.get(code, ""), kkt=found.kkt)
     kkt = found.kkt  # relative to the terms of each control; or by the scaling of the solver, such as IPOPT's
     if reason.code is StatusCode.CONVERGED and reason.kkt is not None:
         kkt = min(kkt, reason.kkt)
@@ -134,7 +152,12 @@ def verdict(
 
 
 _TIGHTER = "Lower the solver's tolerances, or scale the constraint."
-_FINER = "Use shorter time steps (a smaller dt with a larger horizon, or more substeps), or integrator = 'rk4'."
+_ADVICE = {
+    StatusCode.VIOLATED_BETWEEN_KNOTS: "Set between_knots = true, an option of every solver, or use shorter time steps.",
+    StatusCode.DOES_NOT_HOLD: (
+        "Use shorter time steps (a smaller dt with a larger horizon, or more substeps), or integrator = 'rk4'."
+    ),
+}
 
 
 def solver_measures(solution: Solution, tolerance: float) -> Measures:

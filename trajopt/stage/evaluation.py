@@ -101,6 +101,15 @@ class StageEvaluator:
         found.stages = [*phases, self.stages[-1]]
         return found
 
+    def within_steps(self, xs: Array, us: Array, share: float) -> Array:
+        """The states (N, nx) after this share of each time step, from xs (N + 1, nx) under us (N, nu)."""
+        found = np.empty((len(us), self.manifold.nx))
+        for stages, k in zip(self.stages, self.slices, strict=False):
+            found[k] = (
+                stages.shortened(share).first(xs[k], us[k], xs[k.start + 1 : k.stop + 1], quadratic=False).values.x_next
+            )
+        return found
+
     @property
     def compiled(self) -> bool:
         """True if the stages of all phases are compiled."""

@@ -186,6 +186,10 @@ class NumpyStages:
         dynamics.substeps *= pieces
         return replace(self, dynamics=dynamics)
 
+    def shortened(self, share: float) -> NumpyStages:
+        """See :class:`~trajopt.stage.stages.Stages`."""
+        return replace(self, dt=share * self.dt)
+
     @timed
     def rollout(self, trials: Trials, pause: Callable[[float], None] | None = None) -> Array:
         """See :class:`~trajopt.stage.stages.Stages`; parts between nodes with linear gaps are stepped at the same time.

@@ -171,6 +171,10 @@ class Stages(Protocol):
         """The same knots with each substep of their dynamics, a SampledSystem, in so many pieces, for roll-outs."""
         ...
 
+    def shortened(self, share: float) -> Stages:
+        """The same knots with time steps of this share of theirs, for values and first derivatives."""
+        ...
+
 
 @runtime_checkable
 class SweptStages(Protocol):

@@ -105,6 +105,10 @@ class BareStages:
         """See :class:`~trajopt.stage.stages.Stages`."""
         return BareStages(self.steps.finer(pieces), self.plain)
 
+    def shortened(self, share: float) -> BareStages:
+        """See :class:`~trajopt.stage.stages.Stages`."""
+        return BareStages(self.steps.shortened(share), replace(self.plain, dt=share * self.plain.dt))
+
     def rollout(self, trials: Trials) -> Array:
         """See :class:`~trajopt.stage.stages.Stages`."""
         compiled, p = self.steps.rollout(trials), self.plain

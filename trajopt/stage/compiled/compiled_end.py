@@ -104,6 +104,10 @@ class CompiledEnd:
         """See :class:`~trajopt.stage.stages.Stages`; it takes no step."""
         return self
 
+    def shortened(self, share: float) -> CompiledEnd:
+        """See :class:`~trajopt.stage.stages.Stages`; it takes no step."""
+        return self
+
     def rollout(self, trials: Trials) -> Array:
         """See :class:`~trajopt.stage.stages.Stages`."""
         cost, X = np.empty(len(trials.X)), trials.X

@@ -260,6 +260,14 @@ class CompiledStages:
         found.data = found._made(self.library, 0)
         return found
 
+    def shortened(self, share: float) -> CompiledStages:
+        """See :class:`~trajopt.stage.stages.Stages`."""
+        found = copy(self)
+        t, weight, *others = self._values
+        found._values, found._kept_at, found._last = [t, share * weight, *others], b"", (b"", None)
+        found.data = found._made(self.library, 0)
+        return found
+
     def rollout(self, trials: Trials) -> Array:
         """See :class:`~trajopt.stage.stages.Stages`; lanes hold step lengths, and the parts between nodes with linear gaps."""
         N, count, first = len(trials.us), len(trials.alphas), self._first_knot

@@ -136,6 +136,10 @@ class SoonStages:
         """See :class:`~trajopt.stage.stages.Stages`; of what serves now."""
         return self._best().finer(pieces)
 
+    def shortened(self, share: float) -> Stages:
+        """See :class:`~trajopt.stage.stages.Stages`; of what serves now."""
+        return self._best().shortened(share)
+
     def rollout(self, trials: Trials) -> Array:
         """See :class:`~trajopt.stage.stages.Stages`."""
         best = self._best()
