@@ -364,9 +364,9 @@ def _replay(ocp: OCP, options: Any, solution: Solution, holds: Callable[[Deviati
         us = np.vstack([solution.us, solution.meta[LAST_CONTROL]])
         return replay_first_order_hold(ocp, solution.xs, us, solution.K, holds) or UNCUT
     if isinstance(options, SLQOptions) and ocp.constraints():
-        from trajopt.solvers.shooting.penalized import augmented, imposed
+        from trajopt.solvers.shooting.penalized import augmented
 
-        ocp = augmented(ocp, imposed(ocp, options.constraint_penalty, {}))  # as it was compiled for the solve
+        ocp = augmented(ocp, options.constraint_penalty)  # as it was compiled for the solve
     with borrowed(ocp) as own:
         known = {} if own is None else own.prepared
         rooms, steps = known.setdefault("replay", {}), known.setdefault("finer", {})

@@ -20,9 +20,9 @@ from trajopt.problem.ocp import OCP
 from trajopt.results.solution import Solution
 from trajopt.solvers.auto import Account, attempts, goes_on, has_only_bounds, start_of_next
 from trajopt.solvers.batch.interrupts import interrupted
-from trajopt.solvers.batch.problems.batch import Batch
 from trajopt.solvers.batch.solution import MEASURES, BatchSolution
 from trajopt.solvers.options import AutoOptions
+from trajopt.solvers.problems.batch import Batch
 from trajopt.solvers.registry import attempt_options
 from trajopt.validation.broken_limits import constraint_violations
 

@@ -9,8 +9,8 @@ import numpy as np
 
 from dynamics_backends.protocol import Array
 from trajopt.results.status import Status
-from trajopt.solvers.batch.problems.batch import Batch
 from trajopt.solvers.batch.solution import MEASURES, BatchSolution
+from trajopt.solvers.problems.batch import Batch
 
 Told = Callable[[int], None] | None
 Run = Callable[[Batch, tuple[Array, Array], Told], BatchSolution]

@@ -24,8 +24,9 @@ from trajopt.results.records import Callback, IterationRecord
 from trajopt.results.solution import Solution
 from trajopt.results.status import STOPPED, Status, StatusCode
 from trajopt.solvers import termination
+from trajopt.solvers.methods.delegation import Continued
 from trajopt.solvers.options import LEAST_TIME, DMSOptions, IPMOptions, SQPOptions
-from trajopt.solvers.shooting.restart import continued, of_both
+from trajopt.solvers.shooting.restart import of_both
 
 OPEN = 0.5
 """Share of the guess's largest gap: below it gaps are closing."""
@@ -41,7 +42,8 @@ Run = Callable[[Guess, Options, Callback | None], Solution]
 
 def started_twice(run: Run[Options], ocp: OCP, guess: Guess, options: Options, callback: Callback | None) -> Solution:
     """What ``run`` finds from a guess, or where its gaps stay open from the motion under its controls, if that is finite."""
-    began, watch = time.perf_counter(), _Watch(callback, options, ocp, guess)
+    tell = None if callback is None else Continued(callback)
+    began, watch = time.perf_counter(), _Watch(tell, options, ocp, guess)
     found = run(guess, options, watch)
     if watch.gave_up:
         found = replace(found, status=watch.open_defects)
@@ -52,7 +54,7 @@ def started_twice(run: Run[Options], ocp: OCP, guess: Guess, options: Options, c
     limit = options.time_limit
     limit = None if limit is None else max(limit - (time.perf_counter() - began), LEAST_TIME)
     again = replace(options, max_iterations=left, time_limit=limit)
-    return of_both(found, run(moved, again, continued(callback, len(found.history))), watch.open_defects.message, START)
+    return of_both(found, run(moved, again, tell), watch.open_defects.message, START)
 
 
 @dataclass

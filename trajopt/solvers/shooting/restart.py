@@ -10,53 +10,53 @@ them.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from dataclasses import replace
-from typing import TypeVar
+from typing import Any
 
-from trajopt.results.records import Callback, IterationRecord
+from trajopt.results.records import Callback
 from trajopt.results.solution import Solution
 from trajopt.results.status import STOPPED, StatusCode
+from trajopt.solvers.methods.delegation import Continued, SolveRequest, at_end
+from trajopt.solvers.methods.driver import run_alone
 from trajopt.solvers.options import LEAST_TIME, SLQOptions
 
-Options = TypeVar("Options", bound=SLQOptions)
 
+def started_twice(options: SLQOptions, max_iterations: int) -> Generator[SolveRequest, Any, Solution]:
+    """A solve from the guess, and where its linear gaps have blown up another one with nonlinear gaps.
 
-def started_twice(
-    run: Callable[[Options, Callback | None], Solution], options: Options, callback: Callback | None
-) -> Solution:
-    """What ``run`` finds, where linear gaps have blown up with a second start; run: solves from the guess."""
+    Answers are solutions, or None where the solve was stopped before the second one.
+    """
     began = time.perf_counter()
-    found = run(options, callback)
-    if not blown_up(found, found.history[-1].defect if found.history else 0.0, options):
+    found = yield SolveRequest(options, max_iterations, options.time_limit)
+    left = max_iterations - found.iterations
+    if not (found.iterations and left > 0 and blown_up(found, options)):
         return found
-    again = restarted(options, found, time.perf_counter() - began)
-    return of_both(found, run(again, continued(callback, len(found.history))))
+    limit = options.time_limit
+    if limit is not None:
+        limit = max(limit - found.meta.get("solve_time", time.perf_counter() - began), LEAST_TIME)
+    second = yield SolveRequest(replace(options, gaps="nonlinear"), left, limit)
+    return found if second is None else of_both(found, second)
 
 
-def blown_up(found: Solution, defect: float, options: SLQOptions) -> bool:
-    """Whether a solve with linear gaps ended without a step while its gaps were open, with iterations left; defect: the largest."""
+def blown_up(found: Solution, options: SLQOptions) -> bool:
+    """True if a solve with linear gaps ended without a step while its gaps were open."""
     linear = options.shooting != "single" and options.gaps == "linear"
     stuck = found.status.code in (StatusCode.LINE_SEARCH_FAILED, StatusCode.NON_FINITE)
-    return linear and stuck and not defect <= options.defect_tolerance and 0 < found.iterations < options.max_iterations
+    return linear and stuck and not at_end(found)["defect"] <= options.defect_tolerance
 
 
-def restarted(options: Options, found: Solution, spent: float) -> Options:
-    """The options of the second start, with what is left of iterations and time; spent: seconds."""
-    left = options.max_iterations - found.iterations
-    limit = None if options.time_limit is None else max(options.time_limit - spent, LEAST_TIME)
-    return replace(options, gaps="nonlinear", max_iterations=left, time_limit=limit)
+def solve_twice(
+    run: Callable[[Any, Callback | None], Solution], options: SLQOptions, callback: Callback | None
+) -> Solution:
+    """Answer the requests of :func:`started_twice`; run: solves with options."""
+    tell = None if callback is None else Continued(callback)
 
+    def answer(request: SolveRequest) -> Solution:
+        return run(request.limited, tell)
 
-def continued(callback: Callback | None, first: int) -> Callback | None:
-    """The callback, with the records numbered from ``first`` on."""
-    if callback is None:
-        return None
-
-    def told(record: IterationRecord) -> None:
-        callback(replace(record, iteration=record.iteration + first))
-
-    return told
+    found: Solution = run_alone(started_twice(options, options.max_iterations), answer)
+    return found
 
 
 def of_both(
@@ -77,9 +77,11 @@ def of_both(
     last = second.status if second.status.code in STOPPED else best.status
     message = last.message if first_end in last.message else f"{last.message} {first_end}"
     advice = last.advice if last.knot is not None else second.status.advice
+    times = [s.meta["solve_time"] for s in (found, second) if "solve_time" in s.meta]
     return replace(
         best,
         status=replace(last, message=f"{message} A second start {start} {how}.", advice=advice),
         iterations=found.iterations + second.iterations,
         history=(*found.history, *(replace(r, iteration=r.iteration + first) for r in second.history)),
+        meta={**best.meta, **({"solve_time": sum(times)} if times else {})},
     )

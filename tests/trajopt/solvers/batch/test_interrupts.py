@@ -13,7 +13,7 @@ from trajopt.solvers.batch import attempts, interior, newton, processes, shootin
 from trajopt.solvers.batch.interrupts import interrupted, noted, raising, running
 
 pytestmark = pytest.mark.needs_compiler
-SOLVERS = {"slq": shooting, "ddp": newton, "ipm": interior}
+SOLVERS = {"slq": shooting.ShootingBatch, "ddp": newton.NewtonBatch, "ipm": interior.InteriorBatch}
 
 
 @pytest.fixture(autouse=True)
@@ -51,7 +51,7 @@ def case(solver, n=N):
 @pytest.mark.parametrize("solver", SOLVERS)
 def test_before_anything_is_begun_it_is_raised(monkeypatch, solver):
     batch, guess = case(solver)
-    pressing(monkeypatch, SOLVERS[solver], "_Problems")
+    pressing(monkeypatch, SOLVERS[solver], "__init__")
     with pytest.raises(KeyboardInterrupt):
         to.solve_batch(batch, guess=guess, solver=solver)
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
@@ -77,7 +77,7 @@ def test_in_the_moment_in_which_threads_start_it_ends_them(monkeypatch, solver):
 @pytest.mark.parametrize("solver", SOLVERS)
 def test_while_verdicts_are_found_it_loses_nothing(monkeypatch, solver):
     batch, guess = case(solver)
-    pressing(monkeypatch, SOLVERS[solver]._Problems, "status")
+    pressing(monkeypatch, SOLVERS[solver], "status")
     found = to.solve_batch(batch, guess=guess, solver=solver)
     assert found.stopped and found.success.all()
 
@@ -95,7 +95,7 @@ def test_between_the_attempts_of_the_default_it_keeps_what_was_found(monkeypatch
 def test_in_the_preparation_of_a_second_attempt_it_keeps_the_first(monkeypatch, times):
     ocp = swing(constrained=False, horizon=24)
     values, guess = varied(ocp, size=0.8)
-    pressing(monkeypatch, interior, "_Problems", times=times)
+    pressing(monkeypatch, interior.InteriorBatch, "__init__", times=times)
     found = to.solve_batch(Batch(ocp, values), guess=guess, options={"max_iterations": 5})
     assert found.stopped and np.isfinite(found.cost).all()
     assert all(s.meta["attempts"][0]["solver"] == "ddp" for s in found)
