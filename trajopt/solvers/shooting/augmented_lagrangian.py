@@ -33,6 +33,7 @@ from trajopt.solvers.shooting.penalized import (
     imposed,
     key_of,
     non_finite_constraint,
+    values,
     worst_violation,
 )
 
@@ -183,8 +184,8 @@ class Rounds:
         self.xs, self.us = (np.array(np.broadcast_to(rows, (n, *rows.shape[1:])), dtype=float) for rows in guess)
         xs = self.xs.copy()
         xs[:, 0] = batch.x0()
-        violations = [part.violation(part.values(batch, xs, self.us)) for part in self.parts]
-        self.violation = np.max(violations, axis=0, initial=0.0)
+        found = zip(self.parts, values(batch, self.parts, xs, self.us), strict=True)
+        self.violation = np.max([part.violation(g) for part, g in found], axis=0, initial=0.0)
         self.penalty, self.seconds = np.zeros(n), np.zeros(n)
 
     def methods(self) -> list[Generator[Inner, Moved | None, Ended]]:
@@ -201,11 +202,12 @@ class Rounds:
         solve: Callable[[Augmented, tuple[Array, Array], Sequence[Inner]], Iterable[Solution]],
     ) -> list[Moved | None]:
         """Answer the requests of some problems; solve: finds their solutions from guesses xs (n, N + 1, nx), us (n, N, nu)."""
-        chosen, parts = list(numbers), self.parts
-        for part, slow in zip(parts, np.array([r.slow for r in requests], bool).reshape(-1, len(parts)).T, strict=True):
-            larger = np.minimum(GROWTH * part.rho[chosen], self.options.max_constraint_penalty)
-            part.rho[chosen] = np.where(slow, larger, part.rho[chosen])
-        own, self.count = Augmented(self.batch, parts), self.count + 1
+        chosen = list(numbers)
+        for part, slow in zip(self.parts, np.array([r.slow for r in requests], bool).T, strict=True):
+            if slow.any():
+                larger = np.minimum(GROWTH * part.rho[chosen], self.options.max_constraint_penalty)
+                part.rho[chosen] = np.where(slow, larger, part.rho[chosen])
+        own, self.count = Augmented(self.batch, self.parts), self.count + 1
         if len(chosen) < len(self.batch):
             own = own.subset(chosen)
         found = list(solve(own, (self.xs[chosen], self.us[chosen]), requests))
@@ -222,11 +224,10 @@ class Rounds:
         xs, us = np.array([s.xs for s in found]), np.array([s.us for s in found])
         self.xs[chosen], self.us[chosen] = xs, us
         errors, violation, penalty = list[list[float]](), np.zeros(len(found)), np.zeros(len(found))
-        for part, whole in zip(own.parts, self.parts, strict=True):
-            g = part.values(own.whole, xs, us)
+        for part, whole, g in zip(own.parts, self.parts, values(own.whole, own.parts, xs, us), strict=True):
             y, error = part.next_multipliers(g)
             violation = np.maximum(violation, part.violation(g))
-            penalty += (y**2).sum(axis=(1, 2)) / (2.0 * part.rho)
+            penalty += (y * y).sum(axis=(1, 2)) / (2.0 * part.rho)
             errors.append(error.tolist())
             whole.y[chosen] = y
         self.violation[chosen], self.penalty[chosen] = violation, penalty
@@ -257,25 +258,28 @@ def solve_constrained(
     rounds = Rounds(Batch.of([ocp]), (guess.xs[None], guess.us[None]), options, multipliers)
     records: list[IterationRecord] = []
 
-    def add(record: IterationRecord) -> None:
+    def of_all(record: IterationRecord, number: int) -> IterationRecord:
         violation = max(record.constraint_violation, float(rounds.violation[0]))
-        record = replace(record, iteration=len(records), constraint_violation=violation)
-        records.append(replace(record, iterate=None))
-        if callback is not None:
-            callback(record)
+        return replace(record, iteration=number, constraint_violation=violation)
 
     def solve(own: Augmented, at: tuple[Array, Array], requests: Sequence[Inner]) -> list[Solution]:
-        return [solver(own.ocp, Guess(at[0][0], at[1][0]), requests[0].solve.limited, add)]
+        first = len(records)
+        tell = None if callback is None else (lambda r: callback(of_all(r, first + r.iteration)))
+        found = solver(own.ocp, Guess(at[0][0], at[1][0]), requests[0].solve.limited, tell)
+        records.extend(of_all(r, first + k) for k, r in enumerate(found.history))
+        return [found]
 
     ended: Ended = run_alone(rounds.methods()[0], lambda request: rounds.answer([0], [request], solve)[0])
     found = rounds.solution(0, ended)
     assert isinstance(found, Solution)
     status = found.status
     if records and status.code is not StatusCode.INTERRUPTED:  # of the point returned, without penalties
-        trajectory = np.array(found.xs), np.array(found.us)
         last = replace(records[-1], cost=found.cost, merit=found.cost, constraint_violation=0.0, times={})
+        records.append(of_all(last, len(records)))
+        trajectory = np.array(found.xs), np.array(found.us)
         try:
-            add(replace(last, iterate=lambda: trajectory))
+            if callback is not None:
+                callback(replace(records[-1], iterate=lambda: trajectory))
         except KeyboardInterrupt:
             status = termination.interrupted(ended.iterations)
     return replace(found, status=status, history=tuple(records), multipliers=_by_name(rounds.parts, ocp))

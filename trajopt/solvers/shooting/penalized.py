@@ -125,22 +125,6 @@ class Imposed:
         y, rho, scale, lower, upper = (a[chosen] if len(a) == len(self.y) else a for a in whole)
         return Imposed(self.place, y, rho, scale, lower, upper, self.active)
 
-    def values(self, batch: Batch, xs: Array, us: Array) -> Array:
-        """g (n, K, nr) along the trajectories of a batch; components that are not imposed are moved within their bounds."""
-        c, knots, n, K = self.place(batch.ocp), self.place.knots, len(xs), self.place.count
-
-        def flat(a: Array) -> Array:
-            return (a if len(a) == n else np.broadcast_to(a, (n, *a.shape[1:]))).reshape(n * K, *a.shape[2:])
-
-        sizes = [np.shape(own)[-1] for own in c.parameters.values()]
-        given = flat(_parameters(batch, self.place)) if sizes else np.zeros((n * K, 0))
-        p = dict(zip(c.parameters, np.split(given, np.cumsum(sizes)[:-1], axis=1), strict=False))
-        u = us[:, knots] if self.place.phase is not None else us[:, :1, :0]
-        with np.errstate(all="ignore"):
-            rows = c.residual(*residual_batch(c.residual, flat(xs[:, knots]), flat(u), flat(batch.t()[:, knots]), p))
-            g = np.asarray(rows).T.reshape(n, K, -1)
-            return np.where(self.active, g, np.clip(g, self.lower, self.upper))
-
     @property
     def weight(self) -> Array:
         """The weight of the cost term, (n, K, nr)."""
@@ -208,6 +192,28 @@ def _parameters(batch: Batch, place: Place) -> Array:
     return batch.path(lambda ocp: [place(ocp)], place.count)
 
 
+def values(batch: Batch, parts: Sequence[Imposed], xs: Array, us: Array) -> list[Array]:
+    """g (n, K, nr) of each constraint along trajectories; components that are not imposed are moved within their bounds."""
+    n, t, found = len(xs), batch.t(), list[Array]()
+    for part in parts:
+        c, knots, K = part.place(batch.ocp), part.place.knots, part.place.count
+
+        def flat(a: Array, K: int = K) -> Array:
+            return (a if len(a) == n else np.broadcast_to(a, (n, *a.shape[1:]))).reshape(n * K, *a.shape[2:])
+
+        p = {}
+        if c.parameters:
+            ends = np.cumsum([np.shape(own)[-1] for own in c.parameters.values()])
+            columns = np.split(flat(_parameters(batch, part.place)), ends[:-1], axis=1)
+            p = dict(zip(c.parameters, columns, strict=True))
+        u = us[:, knots] if part.place.phase is not None else us[:, :1, :0]
+        with np.errstate(all="ignore"):
+            rows = c.residual(*residual_batch(c.residual, flat(xs[:, knots]), flat(u), flat(t[:, knots]), p))
+        g = np.asarray(rows).T.reshape(n, K, -1)
+        found.append(g if part.active.all() else np.where(part.active, g, np.clip(g, part.lower, part.upper)))
+    return found
+
+
 class Augmented(Batch):
     """The problems of a batch without constraints, with their cost terms. parts: constraints of n problems."""
 
@@ -254,10 +260,11 @@ def augmented(ocp: OCP, rho: float) -> OCP:
     return Augmented(alone, imposed(alone, rho)).ocp
 
 
-def values(ocp: OCP, xs: Array, us: Array) -> list[tuple[Imposed, Array]]:
+def _of_one(ocp: OCP, xs: Array, us: Array) -> list[tuple[Imposed, Array]]:
     """Each constraint of a problem, and its values (K, nr) along a trajectory."""
     alone = Batch.of([ocp])
-    return [(part, part.values(alone, xs[None], us[None])[0]) for part in imposed(alone, 1.0)]
+    parts = imposed(alone, 1.0)
+    return [(part, g[0]) for part, g in zip(parts, values(alone, parts, xs[None], us[None]), strict=True)]
 
 
 def named(ocp: OCP, part: Imposed, k: int, i: int) -> str:
@@ -268,7 +275,7 @@ def named(ocp: OCP, part: Imposed, k: int, i: int) -> str:
 def worst_violation(ocp: OCP, xs: Array, us: Array) -> WorstConstraint | None:
     """The constraint that a trajectory violates most, by name and knot; None where none is violated."""
     worst = None
-    for part, g in values(ocp, xs, us):
+    for part, g in _of_one(ocp, xs, us):
         excess = np.abs(g - np.clip(g, part.lower[0], part.upper[0]))
         if excess.size and excess.max() > (0.0 if worst is None else worst.violation):
             k, i = (int(v) for v in np.unravel_index(np.argmax(excess), excess.shape))
@@ -278,7 +285,7 @@ def worst_violation(ocp: OCP, xs: Array, us: Array) -> WorstConstraint | None:
 
 def non_finite_constraint(ocp: OCP, xs: Array, us: Array) -> NonFinite | None:
     """The first constraint that is NaN or infinite along a trajectory, or None."""
-    for part, g in values(ocp, xs, us):
+    for part, g in _of_one(ocp, xs, us):
         if not np.isfinite(g).all():
             k, i = (int(v) for v in np.argwhere(~np.isfinite(g))[0])
             return NonFinite(named(ocp, part, k, i), "the constraint")
