@@ -53,8 +53,7 @@ def in_rounds(
     kinds = [row.tobytes() for row in np.concatenate(equal, axis=1)]
     ended, stopped = run_together(rounds.methods(), answer, lambda i, r: (kinds[i], r.solve.options), told, interrupted)
     found = {i: rounds.solution(i, end) for i, end in enumerate(ended)}
-    stop = {"stopped": True} if stopped else {}
-    whole = gathered(batch, found, gains=gains, meta={**first, "rounds": rounds.count, **stop})
+    whole = gathered(batch, found, gains=gains, meta={**first, "rounds": rounds.count, "stopped": stopped})
     violations = np.maximum(whole.meta["defects"], rounds.violation).tolist()
     seconds = {"solve_times": rounds.seconds.tolist(), "seconds": time.perf_counter() - began}
     return replace(whole, meta={**whole.meta, **seconds, "violations": violations})

@@ -49,10 +49,10 @@ def solve_twice(
     solutions, stopped = run_together(methods, answer, lambda i, r: (closed[i], r.options), told, interrupted)
     if len(found) == 1:
         return found[0]
-    meta: dict[str, Any] = {**max(found, key=len).meta, "seconds": time.perf_counter() - began}
     counts = np.bincount(np.concatenate(starts), minlength=n)
     numbers = {"second_starts": np.flatnonzero(counts > 1).tolist(), "referred": sorted(referred)}
-    meta |= {name: own for name, own in numbers.items() if own} | ({"stopped": True} if stopped else {})
+    meta = {**max(found, key=len).meta, **{name: own for name, own in numbers.items() if own}}
+    meta |= {"seconds": time.perf_counter() - began, "stopped": stopped}
     return gathered(batch, dict(enumerate(solutions)), gains=rest["gains"], meta=meta)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -21,6 +21,8 @@ from trajopt.solvers.success import unchecked_status
 
 MEASURES = ("gradient", "defect", "kkt", "violation")
 """What is told of the end of each problem: ``meta["gradients"]`` and so on."""
+_ONE = {f"{name}s": name for name in ("solve_time", *MEASURES)} | {"attempts": "attempts"}
+"""By the name of a list in the metadata of a batch, that of the problem's own value in a solution."""
 
 
 def unchecked_statuses(found: BatchSolution) -> tuple[Status, ...]:
@@ -78,9 +80,8 @@ class BatchSolution:
     @cached_property
     def _metas(self) -> tuple[dict[str, Any], list[tuple[str, Any]]]:
         """The metadata that all problems share, and by name those of each."""
-        of_each = {f"{name}s": name for name in ("solve_time", *MEASURES)} | {"attempts": "attempts"}
-        shared = {key: v for key, v in self.meta.items() if key not in (*of_each, "clocks")}
-        return shared, [(one, self.meta[all_]) for all_, one in of_each.items() if all_ in self.meta]
+        shared = {key: v for key, v in self.meta.items() if key not in (*_ONE, "clocks")}
+        return shared, [(one, self.meta[all_]) for all_, one in _ONE.items() if all_ in self.meta]
 
     def __getitem__(self, i: int) -> Solution:
         K = np.zeros((*self.us.shape[1:], 0)) if self.K is None else self.K[i]
@@ -113,6 +114,12 @@ def rows_of(guess: tuple[Array, Array], numbers: list[int], n: int) -> tuple[Arr
     return xs, us
 
 
+def renumbered(meta: Mapping[str, Any], numbers: Sequence[int]) -> dict[str, Any]:
+    """The metadata of some problems of a batch, with their numbers among all."""
+    lists = ("referred", "second_starts")
+    return {key: [numbers[j] for j in value] if key in lists else value for key, value in meta.items()}
+
+
 def gathered(
     batch: Batch, found: Mapping[int, Solution | Status], *, gains: bool, meta: Mapping[str, Any]
 ) -> BatchSolution:
@@ -122,7 +129,9 @@ def gathered(
     xs, us, cost = np.full((n, N + 1, nx), np.nan), np.full((n, N, nu), np.nan), np.full(n, np.nan)
     iterations, status = np.zeros(n, int), [termination.not_started()] * n
     K, k = (np.zeros((n, N, nu, ndx)), np.zeros((n, N, nu))) if gains else (None, None)
-    each = {f"{name}s": [np.nan] * n for name in ("solve_time", *MEASURES)}
+    each: dict[str, list[Any]] = {f"{name}s": [np.nan] * n for name in ("solve_time", *MEASURES)}
+    if any(isinstance(s, Solution) and "attempts" in s.meta for s in found.values()):
+        each["attempts"] = [[] for _ in range(n)]
     for i, s in found.items():
         if isinstance(s, Status):
             status[i] = s
@@ -130,6 +139,6 @@ def gathered(
         xs[i], us[i], cost[i], iterations[i], status[i] = s.xs, s.us, s.cost, s.iterations, s.status
         if K is not None and k is not None:
             K[i], k[i] = s.K, s.k
-        for name in ("solve_time", *MEASURES):
-            each[f"{name}s"][i] = s.meta.get(name, np.nan)
+        for name, rows in each.items():
+            rows[i] = s.meta.get(_ONE[name], rows[i])
     return BatchSolution(xs, us, cost, iterations, tuple(status), batch.times(), K, k, {**meta, **each})

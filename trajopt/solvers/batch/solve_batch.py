@@ -125,7 +125,7 @@ def _solved(
     if isinstance(options, AutoOptions):
         from trajopt.solvers.batch.attempts import in_attempts
 
-        found = in_attempts(batch, guess, options, partial(_solved, **common), _fits, told)
+        found = in_attempts(batch, guess, options, partial(_solved, **common), _fits, told, gains=gains)
         if found is not None:
             return found
     elif _windows_for(batch[0], options) is not None:

@@ -141,6 +141,7 @@ def run_together(
         for i, request in waiting.items():
             kinds.setdefault(kind(i, request), []).append(i)
         numbers = min(kinds.values(), key=len)  # those that are behind catch up
+        stopped = stopped or (begun and interrupted())
         replies = Answers([None] * len(numbers), True) if stopped else answered(numbers)
         begun, stopped = True, replies.stopped or interrupted()
         for i, reply in zip(numbers, replies.each, strict=True):
@@ -150,4 +151,4 @@ def run_together(
                 told(len(results))
             except KeyboardInterrupt:
                 stopped = True
-    return [results[i] for i in range(len(methods))], stopped
+    return [results[i] for i in range(len(methods))], stopped or interrupted()

@@ -9,7 +9,8 @@ from batch_cases import N, swing, varied
 
 import trajopt as to
 from trajopt import Batch, StatusCode
-from trajopt.solvers.batch import attempts, interior, newton, processes, shooting
+from trajopt.solvers import auto
+from trajopt.solvers.batch import interior, newton, processes, shooting
 from trajopt.solvers.batch.interrupts import interrupted, noted, raising, running
 
 pytestmark = pytest.mark.needs_compiler
@@ -85,7 +86,7 @@ def test_while_verdicts_are_found_it_loses_nothing(monkeypatch, solver):
 def test_between_the_attempts_of_the_default_it_keeps_what_was_found(monkeypatch):
     ocp = swing(constrained=False, horizon=24)
     values, guess = varied(ocp, size=0.8)
-    pressing(monkeypatch, attempts, "start_of_next")
+    pressing(monkeypatch, auto, "start_of_next")
     found = to.solve_batch(Batch(ocp, values), guess=guess, options={"max_iterations": 5})
     assert found.stopped and not found.success.all() and np.isfinite(found.cost).all()
     assert [len(s.meta["attempts"]) for s in found] == [1] * N
