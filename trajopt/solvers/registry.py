@@ -94,13 +94,13 @@ def _ipm(ocp: OCP, warm: WarmStart, options: IPMOptions, callback: Callback | No
 
 def _twice(method: Any, ocp: OCP, warm: WarmStart, options: Any, callback: Callback | None) -> Solution:
     """A direct method, which starts again where the gaps of its guess stay open, then without the multipliers there."""
-    from trajopt.solvers.direct.second_start import started_twice
+    from trajopt.solvers.direct.second_start import solve_twice
 
     def run(guess: Guess, options: Any, callback: Callback | None) -> Solution:
         multipliers = warm.multipliers if guess is warm.guess else {}
         return method(ocp, guess, options, callback, multipliers or None)
 
-    return started_twice(run, ocp, warm.guess, options, callback)
+    return solve_twice(run, ocp, warm.guess, options, callback)
 
 
 def _auto(ocp: OCP, warm: WarmStart, options: AutoOptions, callback: Callback | None) -> Solution:

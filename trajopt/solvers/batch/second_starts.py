@@ -15,15 +15,15 @@ from trajopt.solvers.methods.delegation import SolveRequest
 from trajopt.solvers.methods.driver import Answers, Told, run_together
 from trajopt.solvers.options import SLQOptions
 from trajopt.solvers.problems.batch import Batch
-from trajopt.solvers.shooting.restart import started_twice
+from trajopt.solvers.shooting.restart import with_nonlinear_gaps
 
 
 def solve_twice(
     batch: Batch,
     guess: tuple[Array, Array],
     options: SLQOptions,
-    run: Callable[..., BatchSolution],
     *,
+    run: Callable[..., BatchSolution],
     told: Told,
     max_iterations: Array | None = None,
     **rest: Any,
@@ -45,7 +45,7 @@ def solve_twice(
         referred.update(numbers[j] for j in found[-1].meta.get("referred", ()))
         return Answers(found[-1], found[-1].stopped)
 
-    methods = [started_twice(options, int(limit)) for limit in limits]
+    methods = [with_nonlinear_gaps(options, int(limit)) for limit in limits]
     solutions, stopped = run_together(methods, answer, lambda i, r: (closed[i], r.options), told, interrupted)
     if len(found) == 1:
         return found[0]

@@ -119,34 +119,30 @@ def _solved(
     threads: int | None,
 ) -> BatchSolution:
     """The solutions by the solver of a name, and in ``meta["how"]`` how the work was shared."""
+    from trajopt.solvers.batch.processes import in_processes
+
     common: dict[str, Any] = {"gains": gains, "threads": threads}
-    if isinstance(options, MethodOptions):
-        return _by_method(batch, guess, solver, options, **common, told=told)
     if isinstance(options, AutoOptions):
         from trajopt.solvers.batch.attempts import in_attempts
 
         found = in_attempts(batch, guess, options, partial(_solved, **common), _fits, told, gains=gains)
-        if found is not None:
-            return found
-    elif _windows_for(batch[0], options) is not None:
-        return _in_windows(batch, guess, options, **common, solver=solver, told=told)
-    elif _fits_rounds(batch[0], options):
-        from trajopt.solvers.batch.rounds import in_rounds
+        return in_processes(batch, guess, options, solver, **common, told=told) if found is None else found
+    if isinstance(options, MethodOptions):
+        from trajopt.solvers.own_method import require_open
 
-        return in_rounds(batch, guess, options, partial(_in_windows, **common, solver=solver), gains=gains, told=told)
-    from trajopt.solvers.batch.processes import in_processes
+        require_open(batch[0], solver)
+        common["threads"] = threads if _fits(batch[0], options) else 1
+    if not _fits(batch[0], options):
+        return in_processes(batch, guess, options, solver, **common, told=told)
+    if not isinstance(options, SLQOptions):
+        return _solved_once(batch, guess, options, solver=solver, **common, told=told)
+    from trajopt.solvers.batch.rounds import in_rounds
+    from trajopt.solvers.batch.second_starts import solve_twice
 
-    return in_processes(batch, guess, options, solver, **common, told=told)
-
-
-def _in_windows(batch: Batch, guess: tuple[Array, Array], options: Any, *, solver: str, **rest: Any) -> BatchSolution:
-    """The solutions of problems of which most are solved together, a second time where their linear gaps have blown up."""
-    run = partial(_solved_once, solver=solver)
-    if isinstance(options, SLQOptions):
-        from trajopt.solvers.batch.second_starts import solve_twice
-
-        return solve_twice(batch, guess, options, run, **rest)
-    return run(batch, guess, options, **rest)
+    run: Callable[..., BatchSolution] = partial(solve_twice, run=partial(_solved_once, solver=solver), **common)
+    if not batch[0].constraints():
+        return run(batch, guess, options, told=told)
+    return in_rounds(batch, guess, options, run, gains=gains, told=told)
 
 
 def _solved_once(batch: Batch, guess: tuple[Array, Array], options: Any, *, solver: str, **rest: Any) -> BatchSolution:
@@ -157,7 +153,8 @@ def _solved_once(batch: Batch, guess: tuple[Array, Array], options: Any, *, solv
     if windows is None:
         found = in_processes(batch, guess, options, solver, **rest)
         return replace(found, meta={**found.meta, "referred": list(range(n))})
-    found = windows.solved(batch, guess, options, **rest)
+    own = {"method": SOLVERS[solver][0].made} if isinstance(options, MethodOptions) else {}
+    found = windows.solved(batch, guess, options, **rest, **own)
     left, told = found.meta.get("referred", []), rest["told"]
     if not left:
         return found
@@ -165,26 +162,6 @@ def _solved_once(batch: Batch, guess: tuple[Array, Array], options: Any, *, solv
     alone = in_processes(batch.subset(left), rows_of(guess, left, n), options, solver, **{**rest, "told": tell})
     whole = dict(enumerate(found)) | dict(zip(left, alone, strict=True))
     return gathered(batch, whole, gains=rest["gains"], meta=found.meta)
-
-
-def _by_method(
-    batch: Batch, guess: tuple[Array, Array], solver: str, options: MethodOptions, **rest: Any
-) -> BatchSolution:
-    """The solutions by a registered method: in a window where all is compiled, else one after the other in this process."""
-    from trajopt.solvers.batch.newton import NewtonBatch
-    from trajopt.solvers.batch.processes import in_processes
-    from trajopt.solvers.methods.own import OwnMethod
-    from trajopt.solvers.own_method import require_open
-
-    require_open(batch[0], solver)
-    if is_compiled(batch.ocp) and NewtonBatch.fits(batch[0], options):
-        return NewtonBatch.solved(batch, guess, options, method=partial(OwnMethod, SOLVERS[solver][0].method), **rest)
-    return in_processes(batch, guess, options, solver, **{**rest, "threads": 1})
-
-
-def _fits(ocp: OCP, options: Any) -> bool:
-    """Whether problems are solved together."""
-    return _windows_for(ocp, options) is not None or _fits_rounds(ocp, options)
 
 
 def solved_together(ocp: OCP, options: Any) -> bool:
@@ -195,13 +172,15 @@ def solved_together(ocp: OCP, options: Any) -> bool:
     return _fits(first.ocp, attempt_options(first, options))
 
 
-def _fits_rounds(ocp: OCP, options: Any) -> bool:
-    """Whether the inner solves of a problem with constraints are solved together."""
-    if not isinstance(options, SLQOptions) or not ocp.constraints() or options.time_limit is not None:
-        return False
-    from trajopt.solvers.shooting.penalized import augmented
+def _fits(ocp: OCP, options: Any) -> bool:
+    """True if problems, or the inner solves of problems with constraints, are solved together."""
+    if isinstance(options, SLQOptions) and ocp.constraints() and is_compiled(ocp):
+        from trajopt.solvers.shooting.penalized import augmented
 
-    return is_compiled(ocp) and _windows_for(augmented(ocp, options.constraint_penalty), options) is not None
+        return (
+            options.time_limit is None and _windows_for(augmented(ocp, options.constraint_penalty), options) is not None
+        )
+    return _windows_for(ocp, options) is not None
 
 
 def _windows_for(ocp: OCP, options: Any) -> Any:
