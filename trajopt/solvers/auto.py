@@ -28,11 +28,10 @@ from dynamics_backends.compiled.interface.libraries import has_compiler
 from trajopt.guesses.guesses import Guess
 from trajopt.problem.constraints import Constraint, chosen_coordinates
 from trajopt.problem.ocp import OCP
-from trajopt.results.records import Callback
 from trajopt.results.solution import Solution
 from trajopt.results.status import STOPPED, Status, StatusCode
+from trajopt.solvers import termination
 from trajopt.solvers.measures import largest_violation
-from trajopt.solvers.methods.driver import run_alone
 from trajopt.solvers.options import LEAST_TIME, AutoOptions
 from trajopt.step.contraction import has_curvature
 from trajopt.validation.broken_limits import constraint_violations
@@ -41,9 +40,6 @@ ASTRAY = (StatusCode.LINE_SEARCH_FAILED, StatusCode.NOT_POSITIVE_DEFINITE, Statu
 ORDINALS = ("first", "second", "third")
 KEPT = 1e-6
 """Dynamics and bounds off by less are kept by a motion of a failed attempt."""
-
-Run = Callable[[str, OCP, Guess, Mapping[str, Any], Callback | None], Solution]
-"""Solves by the method of a name, with those of the options that it has."""
 
 
 class Attempt(NamedTuple):
@@ -63,24 +59,13 @@ class Try(NamedTuple):
     time_limit: float | None
 
 
-def auto(ocp: OCP, guess: Guess, options: AutoOptions, callback: Callback | None, run: Run) -> Solution:
-    """Solve a valid problem from a guess, by the methods of the module docstring."""
-
-    def answer(request: Try) -> Solution:
-        attempt, start, left = request
-        limit = {} if left is None else {"time_limit": left}
-        return run(attempt.solver, attempt.ocp, start, {**values_of(attempt, options), **limit}, callback)
-
-    found: Solution = run_alone(in_turn(attempts(ocp), lambda: ocp, guess, options), answer)
-    return found
-
-
 def in_turn(
     plan: Iterable[Attempt], problem: Callable[[], OCP], guess: Guess, options: AutoOptions
-) -> Generator[Try, Solution | None, Solution]:
+) -> Generator[Try, Solution | None, Solution | Status]:
     """Attempts at a problem until one solves it; answers are solutions, or None where the solve was stopped before an attempt.
 
-    The solution is the last one, or the best where that has failed too, with the account of all. problem: returns the problem.
+    Returns the last solution, or the best where that has failed too, with the account of all; the status of a problem without an
+    attempt. problem: returns the problem.
     """
     began, solutions, account, start = time.perf_counter(), list[Solution](), list[dict[str, Any]](), guess
     for attempt in plan:
@@ -96,6 +81,8 @@ def in_turn(
         if not goes_on(found, options, broken):
             break
         start = start_of_next(found, guess)
+    if not solutions:
+        return termination.not_started()
     number = _best(solutions, problem)
     best, seconds = solutions[number], sum(entry["seconds"] for entry in account)
     return replace(
@@ -138,12 +125,6 @@ def has_only_bounds(ocp: OCP) -> bool:
 
 def _is_bound(c: Constraint) -> bool:
     return chosen_coordinates(c) is not None and bool((c.lower < c.upper).all())
-
-
-def values_of(attempt: Attempt, options: AutoOptions) -> dict[str, Any]:
-    """The options of an attempt that are not default, of those that any method has."""
-    keys = ("max_iterations", "gradient_tolerance", "constraint_tolerance")
-    return {key: getattr(options, key) for key in keys if getattr(options, key) is not None} | dict(attempt.needs)
 
 
 def start_of_next(found: Solution, guess: Guess) -> Guess:

@@ -21,12 +21,12 @@ from trajopt.results.status import Status
 from trajopt.solvers import termination
 from trajopt.solvers.batch.solution import BatchSolution
 from trajopt.solvers.batch.threads import lanes_at_work
-from trajopt.solvers.batch.window_batch import MEMORY, Told, WindowBatch, shares_of
+from trajopt.solvers.batch.window_batch import MEMORY, WindowBatch, shares_of
 from trajopt.solvers.direct.program_parts import with_rows
 from trajopt.solvers.feedback import tracking_gains
 from trajopt.solvers.interior.stage_program import StageProgram
 from trajopt.solvers.ipm import prepared
-from trajopt.solvers.methods.driver import run_alone
+from trajopt.solvers.methods.driver import Told, run_alone
 from trajopt.solvers.methods.interior_point import End, Ended, InteriorPoint
 from trajopt.solvers.options import IPMOptions
 from trajopt.solvers.problems.batch import Batch

@@ -16,8 +16,9 @@ from trajopt.lq.compiled_lq import CompiledLQ
 from trajopt.problem.ocp import OCP
 from trajopt.results.status import Status
 from trajopt.solvers.batch.threads import lanes_at_work
-from trajopt.solvers.batch.window_batch import Told, WindowBatch, shares_of
+from trajopt.solvers.batch.window_batch import WindowBatch, shares_of
 from trajopt.solvers.ddp import by_newton
+from trajopt.solvers.methods.driver import Told
 from trajopt.solvers.methods.method import Size
 from trajopt.solvers.methods.newton import Newton
 from trajopt.solvers.methods.requests import GAUSS_NEWTON

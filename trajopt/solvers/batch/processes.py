@@ -98,7 +98,7 @@ def in_processes(
     work, n, began = Work(batch, guess, solver, options, max_iterations), len(batch), time.perf_counter()
     found: dict[int, Solution | Status] = {}
     tell = told or (lambda done: None)
-    how = "one after the other"
+    how, stopped = "one after the other", True
     with suppress(KeyboardInterrupt), raising():
         for i, solution in _in_turn(work, range(n)):
             found[i] = solution
@@ -118,9 +118,10 @@ def in_processes(
         for i, solution in _in_turn(work, rest) if pool is None else pool.solved(rest):
             found[i] = solution
             tell(len(found))
+        stopped = False
     if work.error is not None and not any(isinstance(s, Solution) for s in found.values()) and len(found) == n:
         raise work.error
-    meta = {"seconds": time.perf_counter() - began, "how": how}
+    meta = {"seconds": time.perf_counter() - began, "how": how, "stopped": stopped}
     return gathered(batch, found, gains=gains, meta=meta)
 
 

@@ -11,7 +11,8 @@ from dynamics_backends.protocol import Array
 from trajopt.lq.compiled_lq import CompiledLQ
 from trajopt.problem.ocp import OCP
 from trajopt.results.status import Status
-from trajopt.solvers.batch.window_batch import Told, WindowBatch, shares_of
+from trajopt.solvers.batch.window_batch import WindowBatch, shares_of
+from trajopt.solvers.methods.driver import Told
 from trajopt.solvers.methods.shooting import ShootingMethod
 from trajopt.solvers.options import SLQOptions
 from trajopt.solvers.problems.batch import Batch

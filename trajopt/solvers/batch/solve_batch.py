@@ -160,12 +160,17 @@ def _solved_once(batch: Batch, guess: tuple[Array, Array], options: Any, *, solv
         return found
     tell = None if told is None else (lambda done: told(n - len(left) + done))
     alone = in_processes(batch.subset(left), rows_of(guess, left, n), options, solver, **{**rest, "told": tell})
-    whole = dict(enumerate(found)) | dict(zip(left, alone, strict=True))
-    return gathered(batch, whole, gains=rest["gains"], meta=found.meta)
+    meta = {**found.meta, "seconds": found.meta["seconds"] + alone.meta["seconds"]}
+    whole = gathered(
+        batch, dict(enumerate(found)) | dict(zip(left, alone, strict=True)), gains=rest["gains"], meta=meta
+    )
+    for i in left:
+        whole.meta["solve_times"][i] += found.meta["solve_times"][i]
+    return whole
 
 
 def solved_together(ocp: OCP, options: Any) -> bool:
-    """Whether :func:`solve_batch` solves problems of this structure together; if not, one by one."""
+    """True if :func:`solve_batch` solves problems of this structure together, False if one by one."""
     if not isinstance(options, AutoOptions):
         return _fits(ocp, options)
     first = next(iter(attempts(ocp)))

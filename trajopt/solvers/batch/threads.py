@@ -10,10 +10,10 @@ import numpy as np
 
 from dynamics_backends.protocol import Array
 from trajopt.solvers.batch.interrupts import interrupted, running
+from trajopt.solvers.methods.driver import Told
 
 POLL = 0.1
 """[s] between looks at what was done."""
-Told = Callable[[int], None] | None
 
 
 class Ran(NamedTuple):

@@ -19,14 +19,13 @@ from trajopt.solvers import termination
 from trajopt.solvers.batch.solution import BatchSolution
 from trajopt.solvers.batch.threads import ENDED, STOP, Ran, run_workers
 from trajopt.solvers.batch.values import Rows
-from trajopt.solvers.methods.driver import run_alone, run_window
+from trajopt.solvers.methods.driver import Told, run_alone, run_window
 from trajopt.solvers.methods.method import End, Ended, Solve
 from trajopt.solvers.problems.batch import Batch
 from trajopt.solvers.window.status import Blamed, status_of
 
 MEMORY = 1 << 30
 """Bytes that the slots of all windows may take; large problems on many processors get fewer slots."""
-Told = Callable[[int], None] | None
 
 
 class WindowBatch(Rows, ABC):

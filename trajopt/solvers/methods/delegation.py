@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 from trajopt.guesses.guesses import Guess
 from trajopt.results.records import Callback, IterationRecord
 from trajopt.results.solution import Solution
-from trajopt.results.status import STOPPED
+from trajopt.results.status import STOPPED, Status
+from trajopt.solvers import termination
 from trajopt.solvers.options import LEAST_TIME
 
 
@@ -59,13 +60,15 @@ class Second(NamedTuple):
 
 def started_twice(
     options: Any, max_iterations: int, second: Callable[[Solution], Second | None]
-) -> Generator[SolveRequest, Any, Solution]:
+) -> Generator[SolveRequest, Any, Solution | Status]:
     """A solve, and where ``second`` finds another start, one from there with what is left of iterations and time.
 
-    Answers are solutions, or None where the solve was stopped before the second one.
+    Answers are solutions, or None where the solve was stopped before. Returns the status of a problem without a solve.
     """
     began = time.perf_counter()
     found = yield SolveRequest(options, max_iterations, options.time_limit)
+    if found is None:
+        return termination.not_started()
     left = max_iterations - found.iterations
     again = second(found) if left > 0 else None
     if again is None:

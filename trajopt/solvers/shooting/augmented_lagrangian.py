@@ -190,10 +190,9 @@ class Rounds:
 
     def methods(self) -> list[Generator[Inner, Moved | None, Ended]]:
         """The method of each problem."""
-        count = len(self.parts)
-        problems = (partial(self.batch.__getitem__, i) for i in range(len(self.batch)))
-        rows = zip(problems, self.violation.tolist(), strict=True)
-        return [augmented_lagrangian(problem, self.options, count, v) for problem, v in rows]
+        given = self.options, len(self.parts)
+        rows = enumerate(self.violation.tolist())
+        return [augmented_lagrangian(partial(self.batch.__getitem__, i), *given, violation) for i, violation in rows]
 
     def answer(
         self,

@@ -15,13 +15,13 @@ from typing import Any
 
 from trajopt.results.records import Callback
 from trajopt.results.solution import Solution
-from trajopt.results.status import StatusCode
+from trajopt.results.status import Status, StatusCode
 from trajopt.solvers.methods.delegation import Continued, Second, SolveRequest, at_end, started_twice
 from trajopt.solvers.methods.driver import run_alone
 from trajopt.solvers.options import SLQOptions
 
 
-def with_nonlinear_gaps(options: SLQOptions, max_iterations: int) -> Generator[SolveRequest, Any, Solution]:
+def with_nonlinear_gaps(options: SLQOptions, max_iterations: int) -> Generator[SolveRequest, Any, Solution | Status]:
     """A solve from the guess, and where its linear gaps have blown up another one with nonlinear gaps."""
 
     linear = options.shooting != "single" and options.gaps == "linear"

@@ -2,6 +2,7 @@
 
 import signal
 import threading
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -100,6 +101,31 @@ def test_in_the_preparation_of_a_second_attempt_it_keeps_the_first(monkeypatch, 
     found = to.solve_batch(Batch(ocp, values), guess=guess, options={"max_iterations": 5})
     assert found.stopped and np.isfinite(found.cost).all()
     assert all(s.meta["attempts"][0]["solver"] == "ddp" for s in found)
+
+
+@pytest.mark.parametrize("solver", ["ddp", "auto"])
+def test_problems_of_another_kind_are_not_begun_after_it(solver):
+    """One problem has a control that may take one value alone, or a limit that leaves no room, and is asked for first."""
+    ocp = swing(constrained=False)
+    if solver == "auto":
+        limit = to.state_bounds(ocp.manifold, -9.0, 9.0, name="end")
+        ocp = replace(ocp, terminal_constraints=(limit,))
+    values, guess = varied(ocp)
+    upper = np.full((N, 4), 9.0)
+    upper[2, 3] = -9.0
+    batch = Batch(
+        ocp,
+        values
+        | ({"end.upper": upper} if solver == "auto" else {"u_upper": upper[:, 2:], "u_lower": np.full((N, 2), -9.0)}),
+    )
+
+    def interrupt(done, total):
+        if done:
+            raise KeyboardInterrupt
+
+    found = to.solve_batch(batch, guess=guess, callback=interrupt, solver=solver, threads=1)
+    assert found.stopped and np.isfinite(found.xs[2]).all() and np.isnan(np.delete(found.xs, 2, axis=0)).all()
+    assert all("before this problem started" in found.messages[i] for i in range(N) if i != 2)
 
 
 def test_a_solve_one_by_one_ends_at_once(monkeypatch):
