@@ -49,7 +49,7 @@ def solve_twice(
     methods = [with_nonlinear_gaps(options, int(limit)) for limit in limits]
     solutions, stopped = run_together(methods, answer, lambda i, r: (closed[i], r.options), told, interrupted)
     if len(found) == 1 and len(found[0]) == n:
-        return replace(found[0], meta={**found[0].meta, "stopped": stopped})
+        return replace(found[0], meta={**found[0].meta, "stopped": True}) if stopped else found[0]
     counts = np.bincount(np.concatenate(starts), minlength=n)
     numbers = {"second_starts": np.flatnonzero(counts > 1).tolist(), "referred": sorted(referred)}
     meta = {**max(found, key=len).meta, **{name: own for name, own in numbers.items() if own}}
