@@ -40,6 +40,8 @@ def solve_twice(
 
     def answer(numbers: list[int], requests: Sequence[SolveRequest], tell: Told) -> Answers:
         inner, own = requests[0].options, batch if len(numbers) == n else batch.subset(numbers)
+        if inner.time_limit is not None:  # which counts the time of all
+            inner = replace(inner, time_limit=max(r.time_limit or 0.0 for r in requests))
         counts = np.array([r.max_iterations for r in requests])
         found.append(run(own, rows_of(guess, numbers, n), inner, told=tell, max_iterations=counts, **rest))
         starts.append(numbers)
