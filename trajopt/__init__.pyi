@@ -332,7 +332,6 @@ from trajopt.solvers.batch.multi_start import (
     Optimum as Optimum,
     multi_start as multi_start,
 )
-from trajopt.solvers.batch.problems.batch import Batch as Batch
 from trajopt.solvers.batch.solution import BatchSolution as BatchSolution
 from trajopt.solvers.batch.solve_batch import solve_batch as solve_batch
 from trajopt.solvers.feedback import tracking_gains as tracking_gains
@@ -345,6 +344,7 @@ from trajopt.solvers.options import (
     SLQOptions as SLQOptions,
     SQPOptions as SQPOptions,
 )
+from trajopt.solvers.problems.batch import Batch as Batch
 from trajopt.solvers.registry import (
     register_method as register_method,
     solve as solve,

@@ -17,7 +17,7 @@ the solution and by ``meta["attempts"]``; the history holds the records of all a
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from importlib.util import find_spec
 from typing import Any, NamedTuple
@@ -28,9 +28,9 @@ from dynamics_backends.compiled.interface.libraries import has_compiler
 from trajopt.guesses.guesses import Guess
 from trajopt.problem.constraints import Constraint, chosen_coordinates
 from trajopt.problem.ocp import OCP
-from trajopt.results.records import Callback
 from trajopt.results.solution import Solution
 from trajopt.results.status import STOPPED, Status, StatusCode
+from trajopt.solvers import termination
 from trajopt.solvers.measures import largest_violation
 from trajopt.solvers.options import LEAST_TIME, AutoOptions
 from trajopt.step.contraction import has_curvature
@@ -40,9 +40,6 @@ ASTRAY = (StatusCode.LINE_SEARCH_FAILED, StatusCode.NOT_POSITIVE_DEFINITE, Statu
 ORDINALS = ("first", "second", "third")
 KEPT = 1e-6
 """Dynamics and bounds off by less are kept by a motion of a failed attempt."""
-
-Run = Callable[[str, OCP, Guess, Mapping[str, Any], Callback | None], Solution]
-"""Solves by the method of a name, with those of the options that it has."""
 
 
 class Attempt(NamedTuple):
@@ -54,21 +51,47 @@ class Attempt(NamedTuple):
     relaxed: bool = False
 
 
-def auto(ocp: OCP, guess: Guess, options: AutoOptions, callback: Callback | None, run: Run) -> Solution:
-    """Solve a valid problem from a guess, by the methods of the module docstring."""
-    began, account = time.perf_counter(), Account()
-    start = guess
-    for attempt in attempts(ocp):
-        left = None if options.time_limit is None else options.time_limit - (time.perf_counter() - began)
-        limit = {} if left is None else {"time_limit": max(left, LEAST_TIME)}
+class Try(NamedTuple):
+    """Request: make an attempt from a guess. time_limit: what is left of it [s], None without one."""
+
+    attempt: Attempt
+    guess: Guess
+    time_limit: float | None
+
+
+def in_turn(
+    plan: Iterable[Attempt], problem: Callable[[], OCP], guess: Guess, options: AutoOptions
+) -> Generator[Try, Solution | None, Solution | Status]:
+    """Attempts at a problem until one solves it; answers are solutions, or None where the solve was stopped before an attempt.
+
+    Returns the last solution, or the best where that has failed too, with the account of all; the status of a problem without an
+    attempt. problem: returns the problem.
+    """
+    began, solutions, account, start = time.perf_counter(), list[Solution](), list[dict[str, Any]](), guess
+    for attempt in plan:
         at = time.perf_counter()
-        found = run(attempt.solver, attempt.ocp, start, {**values_of(attempt, options), **limit}, callback)
-        broken = attempt.relaxed and found.status.success and any(constraint_violations(ocp, found.xs, found.us))
-        account.add(attempt, found, time.perf_counter() - at, broken)
+        left = None if options.time_limit is None else max(options.time_limit - (at - began), LEAST_TIME)
+        found = yield Try(attempt, start, left)
+        if found is None:
+            break
+        broken = attempt.relaxed and found.status.success
+        broken = broken and any(constraint_violations(problem(), found.xs, found.us))
+        solutions.append(found)
+        account.append(_entry(attempt, found, found.meta.get("solve_time", time.perf_counter() - at), broken))
         if not goes_on(found, options, broken):
             break
         start = start_of_next(found, guess)
-    return account.solution(lambda: ocp)
+    if not solutions:
+        return termination.not_started()
+    number = _best(solutions, problem)
+    best, seconds = solutions[number], sum(entry["seconds"] for entry in account)
+    return replace(
+        best,
+        status=_status(best.status, account, number),
+        iterations=sum(s.iterations for s in solutions),
+        history=tuple(record for s in solutions for record in s.history),
+        meta={**best.meta, "attempts": account, "solve_time": seconds},
+    )
 
 
 def goes_on(found: Solution, options: AutoOptions, broken: bool) -> bool:
@@ -104,76 +127,46 @@ def _is_bound(c: Constraint) -> bool:
     return chosen_coordinates(c) is not None and bool((c.lower < c.upper).all())
 
 
-def values_of(attempt: Attempt, options: AutoOptions) -> dict[str, Any]:
-    """The options of an attempt that are not default, of those that any method has."""
-    keys = ("max_iterations", "gradient_tolerance", "constraint_tolerance")
-    return {key: getattr(options, key) for key in keys if getattr(options, key) is not None} | dict(attempt.needs)
-
-
 def start_of_next(found: Solution, guess: Guess) -> Guess:
     """Where an attempt stopped, or the guess."""
     finite = np.isfinite(found.xs).all() and np.isfinite(found.us).all()
     return Guess(found.xs, found.us) if finite and found.status.code not in ASTRAY else guess
 
 
-class Account:
-    """The attempts so far: their solutions, and what is told of each."""
+def _entry(attempt: Attempt, found: Solution, seconds: float, broken: bool) -> dict[str, Any]:
+    """The account of an attempt; see :func:`goes_on` for ``broken``."""
+    return {
+        "solver": attempt.solver,
+        "without": "bounds on the state" if attempt.relaxed else "",
+        "breaks them": broken,
+        "status": str(found.status.code),
+        "message": found.status.message,
+        "cost": float(found.cost),
+        "iterations": found.iterations,
+        "seconds": seconds,
+    }
 
-    def __init__(self) -> None:
-        self.found: list[Solution] = []
-        self.attempts: list[dict[str, Any]] = []
 
-    def add(self, attempt: Attempt, found: Solution, seconds: float, broken: bool) -> None:
-        """See :func:`goes_on` for ``broken``."""
-        self.found.append(found)
-        self.attempts.append(
-            {
-                "solver": attempt.solver,
-                "without": "bounds on the state" if attempt.relaxed else "",
-                "breaks them": broken,
-                "status": str(found.status.code),
-                "message": found.status.message,
-                "cost": float(found.cost),
-                "iterations": found.iterations,
-                "seconds": seconds,
-            }
-        )
+def _best(found: Sequence[Solution], problem: Callable[[], OCP]) -> int:
+    """The number of the solution to return."""
+    last, status = len(found) - 1, found[-1].status
+    if not last or status.success or status.code in STOPPED:
+        return last
+    kept = [i for i, s in enumerate(found) if keeps(problem(), s)]
+    return min(kept, key=lambda i: float(found[i].cost), default=last)
 
-    def solution(self, problem: Callable[[], OCP]) -> Solution:
-        """The last one of a problem, or the best where that has failed too, with the account of all."""
-        number = self._best(problem)
-        best = self.found[number]
-        return replace(
-            best,
-            status=self._status(best.status, number),
-            iterations=sum(s.iterations for s in self.found),
-            history=tuple(record for s in self.found for record in s.history),
-            meta={**best.meta, "attempts": self.attempts},
-        )
 
-    def _best(self, problem: Callable[[], OCP]) -> int:
-        last = len(self.found) - 1
-        status = self.found[last].status
-        if not last or status.success or status.code in STOPPED:
-            return last
-        ocp = problem()
-        kept = [i for i, s in enumerate(self.found) if keeps(ocp, s)]
-        return min(kept, key=lambda i: float(self.found[i].cost), default=last)
-
-    def _status(self, status: Status, number: int) -> Status:
-        names = [a["solver"] for a in self.attempts]
-        if len(names) == 1:
-            kept = (
-                " The solution satisfies the state limits, which were left out."
-                if self.attempts[0]["without"] and status.success
-                else ""
-            )
-            return replace(status, message=f"{names[0]}: {status.message}{kept}")
-        ends = ", ".join(f"{a['solver']} {_end(a)}" for i, a in enumerate(self.attempts) if i != number)
-        best = ", the best one" if number < len(names) - 1 else ""
-        return replace(
-            status, message=f"{names[number]}: {status.message} This was the {ORDINALS[number]} attempt{best}: {ends}."
-        )
+def _status(status: Status, account: Sequence[Mapping[str, Any]], number: int) -> Status:
+    names = [a["solver"] for a in account]
+    if len(names) == 1:
+        left_out = account[0]["without"] and status.success
+        kept = " The solution satisfies the state limits, which were left out." if left_out else ""
+        return replace(status, message=f"{names[0]}: {status.message}{kept}")
+    ends = ", ".join(f"{a['solver']} {_end(a)}" for i, a in enumerate(account) if i != number)
+    best = ", the best one" if number < len(names) - 1 else ""
+    return replace(
+        status, message=f"{names[number]}: {status.message} This was the {ORDINALS[number]} attempt{best}: {ends}."
+    )
 
 
 def keeps(ocp: OCP, s: Solution) -> bool:

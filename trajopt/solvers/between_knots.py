@@ -17,8 +17,8 @@ from trajopt.problem.ocp import OCP
 from trajopt.results.records import Callback
 from trajopt.results.solution import Solution
 from trajopt.results.status import STOPPED
+from trajopt.solvers.methods.delegation import Continued
 from trajopt.solvers.options import LEAST_TIME
-from trajopt.solvers.shooting.restart import continued
 from trajopt.validation.between_knots import BetweenKnots, tightened
 
 MARGIN, ROUNDS = 1.2, 8
@@ -45,6 +45,7 @@ def keep_between_knots(
     solution, tight, rounds = first, ocp, 0
     began = time.perf_counter() - spent
     near = replace(options, barrier=min(options.barrier, NEAR_BARRIER)) if hasattr(options, "barrier") else options
+    told = None if callback is None else Continued(callback, len(first.history))
     while solution.status.success and rounds < ROUNDS:
         found = measure(solution)
         if found is None or found.ratio <= 1.0:
@@ -53,7 +54,7 @@ def keep_between_knots(
             near = replace(near, time_limit=max(LEAST_TIME, options.time_limit - (time.perf_counter() - began)))
         tight, rounds = tightened(tight, found, MARGIN), rounds + 1
         warm = WarmStart(Guess(solution.xs, solution.us), multipliers=solution.multipliers)
-        again = run(tight, warm, near, continued(callback, len(solution.history)))
+        again = run(tight, warm, near, told)
         if again.status.code in STOPPED or not again.status.success:
             return _told(joined(solution, again), rounds), tight
         solution = joined(solution, again)

@@ -22,7 +22,7 @@ from trajopt.results.records import Callback
 from trajopt.results.solution import Solution
 from trajopt.solvers.options import DDPOptions
 from trajopt.solvers.shooting.ddp_model import MixedModel, Model, NewtonModel, PlainModel, TrueModel
-from trajopt.solvers.shooting.restart import started_twice
+from trajopt.solvers.shooting.restart import solve_twice
 from trajopt.solvers.window.newton import filtered, solve_newton
 from trajopt.solvers.window.shooting import solve_shooting
 from trajopt.stage.evaluation import Evaluator
@@ -67,7 +67,7 @@ def ddp(
                 models = plain, Curved(exact, evaluator, lq_solver, modifies)
             return solve_shooting(ocp, guess, options, callback, evaluator, lq_solver, models)
 
-        found = started_twice(run, options, callback)
+        found = solve_twice(run, options, callback)
         return replace(found, meta={**found.meta, "hessian": "mixed" if convex else "exact"})
 
 

@@ -399,7 +399,7 @@ def _require_ordered(options: object, low: str, high: str) -> None:
 
 @dataclass(frozen=True)
 class AutoOptions(CommonOptions):
-    """Options of :func:`trajopt.solvers.auto.auto`, passed to the methods it selects; None: default of the method.
+    """Options of :mod:`trajopt.solvers.auto`, passed to the methods it selects; None: default of the method.
 
     max_iterations: maximum number of iterations of each attempt. time_limit: time limit of all attempts together [s].
     gradient_tolerance: option of the methods. constraint_tolerance: option of the methods. fallback: try another method

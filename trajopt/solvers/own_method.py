@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, is_dataclass
 from functools import partial
 from typing import Any
@@ -22,6 +22,11 @@ class OwnSolver:
     name: str
     method: MethodFunction
 
+    @property
+    def made(self) -> Callable[..., OwnMethod]:
+        """The function that makes the method of a size, options and a maximum number of iterations."""
+        return partial(OwnMethod, self.method)
+
     def __call__(self, ocp: OCP, warm: WarmStart, options: Any, callback: Callback | None) -> Solution:
         """Solve a problem without constraints. Raises InvalidProblem for others."""
         from trajopt.solvers.ddp import require_contractions
@@ -37,7 +42,7 @@ class OwnSolver:
                 require_contractions(ocp)
                 exact = kept_numerics(own, ocp, "exact").evaluator
             given = options, callback, numerics.evaluator, numerics.lq_solver, exact
-            return solve_newton(ocp, warm.guess, *given, kept=own, method=partial(OwnMethod, self.method))
+            return solve_newton(ocp, warm.guess, *given, kept=own, method=self.made)
 
 
 def own_solver(name: str, given: Any) -> tuple[OwnSolver, type[MethodOptions], Mapping[str, Any]]:

@@ -51,9 +51,9 @@ def make_ready(ocp: OCP, guess: Guess, options: Any) -> float:
 
 def _shooting(ocp: OCP, guess: Guess, options: SLQOptions) -> None:
     if ocp.constraints():
-        from trajopt.solvers.shooting.penalized import augmented, imposed
+        from trajopt.solvers.shooting.penalized import augmented
 
-        ocp = augmented(ocp, imposed(ocp, options.constraint_penalty, {}))
+        ocp = augmented(ocp, options.constraint_penalty)
     numerics_for(ocp, options.hessian)
     if is_compiled(ocp) and filtered(ocp, options):
         from trajopt.solvers.window import newton_slot

@@ -21,6 +21,7 @@ from trajopt.problem.ocp import OCP, Sampling, fitting
 from trajopt.results.records import Callback
 from trajopt.results.solution import LAST_CONTROL, Solution
 from trajopt.results.status import StatusCode
+from trajopt.solvers.methods.driver import run_alone
 from trajopt.solvers.methods.own import MethodFunction
 from trajopt.solvers.options import (
     AutoOptions,
@@ -97,38 +98,34 @@ def _ipm(ocp: OCP, warm: WarmStart, options: IPMOptions, callback: Callback | No
 
 def _twice(method: Any, ocp: OCP, warm: WarmStart, options: Any, callback: Callback | None) -> Solution:
     """A direct method, which starts again where the gaps of its guess stay open, then without the multipliers there."""
-    from trajopt.solvers.direct.second_start import started_twice
+    from trajopt.solvers.direct.second_start import solve_twice
 
     def run(guess: Guess, options: Any, callback: Callback | None) -> Solution:
         multipliers = warm.multipliers if guess is warm.guess else {}
         return method(ocp, guess, options, callback, multipliers or None)
 
-    return started_twice(run, ocp, warm.guess, options, callback)
+    return solve_twice(run, ocp, warm.guess, options, callback)
 
 
 def _auto(ocp: OCP, warm: WarmStart, options: AutoOptions, callback: Callback | None) -> Solution:
-    from trajopt.solvers.auto import auto
+    from trajopt.solvers.auto import Try, attempts, in_turn
 
-    return auto(ocp, warm.guess, options, callback, _attempt)
+    def answer(request: Try) -> Solution:
+        attempt, start, left = request
+        chosen = attempt_options(attempt, options)
+        chosen = chosen if left is None else replace(chosen, time_limit=left)
+        return SOLVERS[attempt.solver][0](attempt.ocp, WarmStart(start), chosen, callback)
 
-
-def _attempt(solver: str, ocp: OCP, guess: Guess, values: Mapping[str, Any], callback: Callback | None) -> Solution:
-    """A solve by the solver of a name, with those of the values that are options of it."""
-    return SOLVERS[solver][0](ocp, WarmStart(guess), _options_of(solver, values), callback)
-
-
-def _options_of(solver: str, values: Mapping[str, Any]) -> Any:
-    """The options of a solver with those of the values that it has."""
-    _, kind, preset = SOLVERS[solver]
-    known = {f.name for f in fields(kind)}
-    return kind(**{**preset, **{k: v for k, v in values.items() if k in known}})
+    found: Solution = run_alone(in_turn(attempts(ocp), lambda: ocp, warm.guess, options), answer)
+    return found
 
 
 def attempt_options(attempt: Attempt, options: AutoOptions) -> Any:
-    """The options of the solver of an attempt of :mod:`trajopt.solvers.auto`."""
-    from trajopt.solvers.auto import values_of
-
-    return _options_of(attempt.solver, values_of(attempt, options))
+    """The options of the solver of an attempt of :mod:`trajopt.solvers.auto`: its own, and those that any method may have."""
+    _, kind, preset = SOLVERS[attempt.solver]
+    common = {key: getattr(options, key) for key in ("max_iterations", "gradient_tolerance", "constraint_tolerance")}
+    known = {f.name for f in fields(kind)}
+    return kind(**{**preset, **{k: v for k, v in common.items() if v is not None and k in known}, **attempt.needs})
 
 
 SOLVERS: Registry[tuple[Any, Any, Mapping[str, Any]]] = Registry(
@@ -393,9 +390,9 @@ def _evaluators(ocp: OCP, options: Any) -> Iterator[tuple[OCP, Callable[[OCP], S
     shooting = isinstance(options, SLQOptions)
     kind = options.hessian if shooting and not isinstance(options, DDPOptions) else "gauss_newton"
     if shooting and ocp.constraints():
-        from trajopt.solvers.shooting.penalized import augmented, imposed
+        from trajopt.solvers.shooting.penalized import augmented
 
-        ocp = augmented(ocp, imposed(ocp, options.constraint_penalty, {}))
+        ocp = augmented(ocp, options.constraint_penalty)  # as it was compiled for the solve
     with borrowed(ocp) as own:
 
         def evaluator(other: OCP) -> StageEvaluator:

@@ -24,7 +24,7 @@ from trajopt.problem.ocp import OCP
 from trajopt.results.records import Callback
 from trajopt.results.solution import Solution
 from trajopt.solvers.options import SLQOptions
-from trajopt.solvers.shooting.restart import started_twice
+from trajopt.solvers.shooting.restart import solve_twice
 from trajopt.solvers.window.newton import filtered, solve_newton
 from trajopt.solvers.window.shooting import solve_shooting
 from trajopt.stage.evaluation import Evaluator
@@ -57,6 +57,6 @@ def slq(
                 return solve_newton(ocp, guess, options, callback, evaluator, lq_solver, kept=own)
             return solve_shooting(ocp, guess, options, callback, evaluator, lq_solver, kept=own)
 
-        found = started_twice(run, options, callback)
+        found = solve_twice(run, options, callback)
         hessian = "exact cost" if options.hessian == "exact" else options.hessian
         return replace(found, meta={**found.meta, "hessian": hessian})

@@ -26,17 +26,19 @@ from typing import NamedTuple
 import numpy as np
 
 from dynamics_backends.protocol import Array
+from trajopt.guesses.guesses import Guess
 from trajopt.guesses.warm_start import WarmStart
 from trajopt.lq.bounded_lq import solve_bounded_lq
-from trajopt.lq.lq import Bounds, LQProblem, LQStep, Policy
+from trajopt.lq.lq import Bounds, LQStep, Policy
 from trajopt.problem.ocp import OCP
+from trajopt.replanning.planners.real_time import AsksForState, RealTimePlanner
 from trajopt.results.records import IterationRecord
 from trajopt.results.solution import Solution
 from trajopt.results.status import Status
 from trajopt.solvers import termination
 from trajopt.solvers.options import SLQOptions
 from trajopt.solvers.rules.regularization import Regularization
-from trajopt.stage.evaluation import Direction, Expansion, Shooting
+from trajopt.stage.evaluation import Direction, Evaluator, Shooting
 from trajopt.stage.numerics import Numerics, numerics_for
 from trajopt.validation.validation import refuse_constraints
 
@@ -55,7 +57,7 @@ class Motion(NamedTuple):
     defect: float
 
 
-class RealTimeSLQ:
+class RealTimeSLQ(RealTimePlanner):
     """A :class:`~trajopt.replanning.planning.Planner`; see the module docstring.
 
     hessian: of the cost, "gauss_newton", until steps are shortened, or "exact", without its negative eigenvalues.
@@ -70,7 +72,7 @@ class RealTimeSLQ:
         self.hessian, self.least, self.search, self.curved = hessian, regularization, search, curved
         self._may_curve, self._curved, self._shortened = False, hessian == "exact", 0
         self._regularization = Regularization.of(SLQOptions())
-        self._ocp: OCP | None = None
+        self._begun = False
         self._made: dict[str, Numerics] = {}
 
     @property
@@ -78,66 +80,57 @@ class RealTimeSLQ:
         """The regularization of the next sweep."""
         return max(self.least, self._regularization.mu)
 
-    def prepare(self, ocp: OCP, warm: WarmStart) -> None:
-        """See :class:`~trajopt.replanning.planning.Planner`. Raises ValueError for constraints other than bounds on controls."""
+    def solve(self, ocp: OCP, warm: WarmStart) -> AsksForState:
+        """One iteration about the plan of a warm start. Raises ValueError for constraints other than bounds on controls."""
         refuse_constraints(ocp, "RealTimeSLQ")
-        if self._ocp is None and (self.search or self.curved) and not self._curved:
+        if not self._begun and (self.search or self.curved) and not self._curved:
             self._may_curve = numerics_for(ocp, "exact").evaluator.may_follow  # compiled on the way, it would be late
             self._curved = self.curved and self._may_curve
-        self._ocp, self._times, (self._xs, self._us) = ocp, ocp.times, warm.guess
-        self._bounds, self._policy = _finite_bounds(ocp, self._us), None
-        self._expansion = expansion = self._expanded("exact" if self._curved else "gauss_newton")
-        if self._curved:
-            self._expansion = expansion._replace(lq=expansion.lq._replace(Q=_semidefinite(expansion.lq.Q)))
-        if self._bounds is None:
-            self._policy = self._lq_solver.solve_riccati(self._expansion.lq, self.mu)
+        self._begun, hessian = True, "exact" if self._curved else "gauss_newton"
+        evaluator, lq_solver = self._numerics(ocp, hessian)
+        (xs, us), bounds = warm.guess, _finite_bounds(ocp, warm.guess.us)
+        expansion = evaluator.expand(xs, us)
+        lq = expansion.lq._replace(Q=_semidefinite(expansion.lq.Q)) if self._curved else expansion.lq
+        policy = None if bounds is not None else lq_solver.solve_riccati(lq, self.mu)
 
-    def _expanded(self, hessian: str) -> Expansion:
-        """About the plan, with that Hessian of the cost."""
-        assert self._ocp is not None
-        made = self._made.get(hessian)
-        if made is None or not made.evaluator.follow(self._ocp):
-            made = self._made[hessian] = numerics_for(self._ocp, hessian)
-        self._taken, (self._evaluator, self._lq_solver) = hessian, made
-        return self._evaluator.expand(self._xs, self._us)
+        x0 = yield
 
-    def respond(self, x0: Array) -> Solution:
-        """See :class:`~trajopt.replanning.planning.Planner`. Raises RuntimeError before :meth:`prepare`."""
-        if self._ocp is None:
-            raise RuntimeError("call prepare before respond")
-        dx0 = self._evaluator.manifold.difference(self._xs[0], x0)
-        lq = self._expansion.lq._replace(dx0=dx0)
-        policy, step = self._solved(lq)
-        defect = float(np.abs(lq.d).max(initial=0.0))
+        lq = lq._replace(dx0=evaluator.manifold.difference(xs[0], x0))
+        if bounds is not None:
+            policy, step = solve_bounded_lq(lq, bounds, self.mu, lq_solver=lq_solver)
+        else:
+            assert policy is not None
+            step = lq_solver.forward(lq, policy)[0]
+        defect, mu = float(np.abs(lq.d).max(initial=0.0)), self.mu
         if policy.failed_at is not None:
-            failed = self._solution(Motion(self._xs, self._us, self._expansion.cost, 0.0, defect), policy, step)
+            motion = Motion(xs, us, expansion.cost, 0.0, defect)
             self._regularization = self._regularization.raised()
-            return failed
-        motion = self._searched(x0, policy, step) if self.search else self._whole(step, defect)
-        return self._solution(motion, policy, step)
+        elif self.search:
+            motion = self._searched(evaluator, Guess(xs, us), x0, policy, step)
+            mu = self.mu
+        else:  # the full step, whose gaps are of second order; the cost is that before it
+            plan = us + step.du if bounds is None else np.clip(us + step.du, us + bounds[0], us + bounds[1])
+            moved = np.ascontiguousarray(evaluator.manifold.integrate(xs.T, step.dx.T).T)
+            motion = Motion(moved, plan, expansion.cost, 1.0, defect)
+        record, status = _record(motion, step, mu, hessian), _status(policy, motion, mu, hessian)
+        k = np.zeros_like(motion.us)
+        return Solution(motion.xs, motion.us, policy.K, k, status, motion.cost, 1, (record,), ocp.times)
 
-    def _solved(self, lq: LQProblem) -> tuple[Policy, LQStep]:
-        if self._bounds is not None:
-            return solve_bounded_lq(lq, self._bounds, self.mu, lq_solver=self._lq_solver)
-        assert self._policy is not None
-        return self._policy, self._lq_solver.forward(lq, self._policy)[0]
+    def _numerics(self, ocp: OCP, hessian: str) -> Numerics:
+        """Those with that Hessian of the cost, made anew where the structure is another."""
+        made = self._made.get(hessian)
+        if made is None or not made.evaluator.follow(ocp):
+            made = self._made[hessian] = numerics_for(ocp, hessian)
+        return made
 
-    def _whole(self, step: LQStep, defect: float) -> Motion:
-        """The full step, whose gaps are of second order; the cost is that before it."""
-        us = self._us + step.du
-        if self._bounds is not None:
-            us = np.clip(us, self._us + self._bounds[0], self._us + self._bounds[1])
-        xs = np.ascontiguousarray(self._evaluator.manifold.integrate(self._xs.T, step.dx.T).T)
-        return Motion(xs, us, self._expansion.cost, 1.0, defect)
-
-    def _searched(self, x0: Array, policy: Policy, step: LQStep) -> Motion:
+    def _searched(self, evaluator: Evaluator, plan: Guess, x0: Array, policy: Policy, step: LQStep) -> Motion:
         """The cheapest roll-out from x0; it begins with what the feedback makes of dx_0, whatever alpha."""
         answer = policy.K[0] @ step.dx[0]
-        xs, us, dx, du = self._xs.copy(), self._us.copy(), step.dx.copy(), step.du.copy()
+        xs, us, dx, du = plan.xs.copy(), plan.us.copy(), step.dx.copy(), step.du.copy()
         xs[0], us[0], dx[0], du[0] = x0, us[0] + answer, 0.0, du[0] - answer
         with np.errstate(all="ignore"):  # what is not finite is not chosen
             direction = Direction(dx, du, policy.K, np.zeros_like(dx[1:]))
-            tried = self._evaluator.rollout(xs, us, direction, STEP_LENGTHS, Shooting())
+            tried = evaluator.rollout(xs, us, direction, STEP_LENGTHS, Shooting())
             costs = np.where(np.isfinite(tried.cost), tried.cost, np.inf)
         refused = not np.isfinite(costs).any()
         best = len(costs) - 1 if refused else int(np.argmin(costs))
@@ -146,33 +139,32 @@ class RealTimeSLQ:
         self._curved = self._curved or (self._may_curve and (refused or self._shortened >= ENOUGH))
         return Motion(tried.xs[best], tried.us[best], float(tried.cost[best]), float(STEP_LENGTHS[best]), 0.0)
 
-    def _solution(self, motion: Motion, policy: Policy, step: LQStep) -> Solution:
-        unknown = float("nan")
-        record = IterationRecord(
-            iteration=0,
-            cost=motion.cost,
-            merit=motion.cost,
-            stop=unknown,
-            gradient=unknown,
-            regularization=self.mu,
-            step_norm=motion.alpha * max(float(np.abs(part).max(initial=0.0)) for part in step),
-            defect=motion.defect,
-            constraint_violation=0.0,
-            expected_decrease=unknown,
-            actual_decrease=unknown,
-            step_length=motion.alpha,
-            hessian=self._taken,
-        )
-        xs, us = motion.xs, motion.us
-        status = self._status(policy, xs, us)
-        return Solution(xs, us, policy.K, np.zeros_like(us), status, motion.cost, 1, (record,), self._times)
 
-    def _status(self, policy: Policy, xs: Array, us: Array) -> Status:
-        if policy.failed_at is not None:
-            return termination.not_positive_definite(policy.failed_at, self.mu, self._taken)
-        if not (np.isfinite(xs).all() and np.isfinite(us).all()):
-            return termination.non_finite(termination.NonFinite("the step"), "Start from a converged plan.")
-        return termination.real_time_iteration()
+def _record(motion: Motion, step: LQStep, mu: float, hessian: str) -> IterationRecord:
+    unknown = float("nan")
+    return IterationRecord(
+        iteration=0,
+        cost=motion.cost,
+        merit=motion.cost,
+        stop=unknown,
+        gradient=unknown,
+        regularization=mu,
+        step_norm=motion.alpha * max(float(np.abs(part).max(initial=0.0)) for part in step),
+        defect=motion.defect,
+        constraint_violation=0.0,
+        expected_decrease=unknown,
+        actual_decrease=unknown,
+        step_length=motion.alpha,
+        hessian=hessian,
+    )
+
+
+def _status(policy: Policy, motion: Motion, mu: float, hessian: str) -> Status:
+    if policy.failed_at is not None:
+        return termination.not_positive_definite(policy.failed_at, mu, hessian)
+    if not (np.isfinite(motion.xs).all() and np.isfinite(motion.us).all()):
+        return termination.non_finite(termination.NonFinite("the step"), "Start from a converged plan.")
+    return termination.real_time_iteration()
 
 
 def _semidefinite(Q: Array) -> Array:

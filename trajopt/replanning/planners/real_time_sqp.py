@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dynamics_backends.protocol import Array
 from trajopt.guesses.warm_start import WarmStart
 from trajopt.problem.ocp import OCP
+from trajopt.replanning.planners.real_time import AsksForState, RealTimePlanner
 from trajopt.results.records import IterationRecord
 from trajopt.results.solution import Solution
 from trajopt.results.status import Status
@@ -27,40 +27,36 @@ if TYPE_CHECKING:
     from trajopt.solvers.direct.real_time_iteration import RealTimeIteration
 
 
-class RealTimeSQP:
+class RealTimeSQP(RealTimePlanner):
     """A :class:`~trajopt.replanning.planning.Planner`; see the module docstring. options: hold, hessian and qp_solver count."""
 
     def __init__(self, options: SQPOptions | None = None) -> None:
         self.options = options or SQPOptions(hessian="gauss_newton")
-        self._step: RealTimeIteration | None = None
+        self._last: RealTimeIteration | None = None
 
-    def prepare(self, ocp: OCP, warm: WarmStart) -> None:
-        """See :class:`~trajopt.replanning.planning.Planner`. Raises ValueError where the plan gives NaN."""
+    def solve(self, ocp: OCP, warm: WarmStart) -> AsksForState:
+        """One step about the plan of a warm start. Raises ValueError where the plan gives NaN."""
         from trajopt.solvers.direct.direct_sqp import staged_program, sweeper_of
         from trajopt.solvers.direct.real_time_iteration import RealTimeIteration
 
-        self._ocp, before = ocp, self._step
-        self._program = program = staged_program(ocp, warm.guess, self.options)
+        program, before = staged_program(ocp, warm.guess, self.options), self._last
         step = RealTimeIteration(program, self.options, sweeper_of(ocp, self.options.hold))
         if before is not None and before.y.shape == step.y.shape and before.z.shape == step.z.shape:
             step.y, step.z, step.last = before.y, before.z, before.last
-        self._w = program.variables(*warm.guess)
-        step.prepare(self._w)
-        self._step, self._gains = step, tracking_gains(ocp, *warm.guess)
+        w = program.variables(*warm.guess)
+        step.prepare(w)
+        self._last, gains = step, tracking_gains(ocp, *warm.guess)
 
-    def respond(self, x0: Array) -> Solution:
-        """See :class:`~trajopt.replanning.planning.Planner`. Raises RuntimeError before :meth:`prepare`."""
-        if self._step is None:
-            raise RuntimeError("call prepare before respond")
-        program, ocp = self._program, self._ocp
-        found = self._step.feedback(x0)
+        x0 = yield
+
+        found = step.feedback(x0)
         xs, us = program.trajectory(found.w)
         us, (cost, g) = us[: ocp.horizon], program.evaluate(found.w)
         outside = np.maximum(program.g_lower - g, g - program.g_upper)
-        record = _record(cost, float(outside.max(initial=0.0)), float(np.abs(found.w - self._w).max()), self.options)
+        record = _record(cost, float(outside.max(initial=0.0)), float(np.abs(found.w - w).max()), self.options)
         status, k = _status(found.status, record.constraint_violation, self.options), np.zeros_like(us)
         multipliers = program.by_name(found.y)
-        return Solution(xs, us, self._gains, k, status, cost, 1, (record,), ocp.times, multipliers=multipliers)
+        return Solution(xs, us, gains, k, status, cost, 1, (record,), ocp.times, multipliers=multipliers)
 
 
 def _status(status: QPStatus, violation: float, options: SQPOptions) -> Status:

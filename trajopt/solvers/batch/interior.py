@@ -7,7 +7,6 @@ solves as a whole, one by one.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, ClassVar, cast
@@ -20,18 +19,18 @@ from trajopt.guesses.guesses import Guess
 from trajopt.problem.ocp import OCP
 from trajopt.results.status import Status
 from trajopt.solvers import termination
-from trajopt.solvers.batch.problems.batch import Batch
 from trajopt.solvers.batch.solution import BatchSolution
-from trajopt.solvers.batch.threads import lanes_at_work, with_referred
-from trajopt.solvers.batch.window_batch import MEMORY, Told, WindowBatch, shares_of
+from trajopt.solvers.batch.threads import lanes_at_work
+from trajopt.solvers.batch.window_batch import MEMORY, WindowBatch, shares_of
 from trajopt.solvers.direct.program_parts import with_rows
 from trajopt.solvers.feedback import tracking_gains
 from trajopt.solvers.interior.stage_program import StageProgram
 from trajopt.solvers.ipm import prepared
+from trajopt.solvers.methods.driver import Told, run_alone
 from trajopt.solvers.methods.interior_point import End, Ended, InteriorPoint
 from trajopt.solvers.options import IPMOptions
+from trajopt.solvers.problems.batch import Batch
 from trajopt.solvers.window import interior_status
-from trajopt.solvers.window.driver import run_alone
 from trajopt.solvers.window.interior_slot import InteriorSlot, kept_by, kernels, serves
 from trajopt.solvers.window.interior_window import InteriorWindow, kernels as window_kernels, libraries_abreast
 
@@ -47,40 +46,8 @@ _REFERRED = (End.NOT_FINITE, End.REFERRED)
 """Ends of problems that single solves are to have."""
 
 
-def fits_interior(ocp: OCP, options: Any) -> bool:
-    """True if compiled kernels answer all requests of the interior-point method for this problem."""
-    if type(options) is not IPMOptions:
-        return False
-    return serves(prepared(ocp, _still(ocp), options).program, alone=False)
-
-
 def _still(ocp: OCP) -> Guess:
     return Guess(np.repeat(ocp.x0[None], ocp.horizon + 1, axis=0), np.zeros((ocp.horizon, ocp.nu)))
-
-
-def in_interior(
-    batch: Batch,
-    guess: tuple[Array, Array],
-    options: IPMOptions,
-    *,
-    gains: bool,
-    threads: int | None,
-    told: Told,
-) -> BatchSolution:
-    """Solve a batch; guess: xs (n or 1, N + 1, nx), us (n or 1, N, nu)."""
-    began = time.perf_counter()
-    problems = _Problems(batch, guess, options, gains=False, threads=threads)
-    meta = problems.solve(told)
-    found, limits = problems.solution(0.0, meta), batch.bounds()
-    if limits is not None:  # those of the programs are relaxed
-        held = problems.program.held
-        found = replace(found, us=np.where(held, found.us, np.clip(found.us, *limits)))
-    if gains:
-        found = _with_gains(batch, found)
-    if "stopped" not in meta:
-        rest: dict[str, Any] = {"gains": gains, "threads": threads, "told": told}
-        found = with_referred(batch, guess, options, "ipm", found, problems.referred, **rest)
-    return replace(found, meta={**found.meta, "seconds": time.perf_counter() - began})
 
 
 def pays(program: StageProgram, options: IPMOptions, count: int, threads: int, share: Callable[[], float]) -> bool:
@@ -109,13 +76,23 @@ def _with_gains(batch: Batch, found: BatchSolution) -> BatchSolution:
     return replace(found, K=K, k=np.zeros((n, N, m)))
 
 
-class _Problems(WindowBatch):
+class InteriorBatch(WindowBatch):
     """interior_problem_t of interior_slot.h for each problem. program: of one of the problems, first: its guess."""
 
     measures: ClassVar = {"gradient": "gradient", "kkt": "error", "violation": "violation"}
 
-    def __init__(self, batch: Batch, guess: tuple[Array, Array], options: IPMOptions, **rest: Any) -> None:
-        super().__init__(batch, guess, options, **rest)
+    @classmethod
+    def fits(cls, ocp: OCP, options: Any) -> bool:
+        """See :class:`WindowBatch`."""
+        if type(options) is not IPMOptions:
+            return False
+        return serves(prepared(ocp, _still(ocp), options).program, alone=False)
+
+    def __init__(
+        self, batch: Batch, guess: tuple[Array, Array], options: IPMOptions, *, gains: bool, **rest: Any
+    ) -> None:
+        super().__init__(batch, guess, options, gains=False, **rest)
+        self.gains = gains
         n, limits, us = self.count, batch.bounds(), guess[1]
         if limits is not None:
             us = np.where(limits[0] == limits[1], limits[0], us)
@@ -144,11 +121,15 @@ class _Problems(WindowBatch):
             how = {"how": ran.how, "lanes": lanes_at_work(ran.threads, self.program.stages[:-1])}
         return how | ({"stopped": True} if ran.stopped else {})
 
-    @property
-    def referred(self) -> list[int]:
-        """Numbers of the problems that single solves are to have."""
-        chosen = set(self.order)
-        return [i for i, e in enumerate(self.ended) if i not in chosen or (e is not None and e.end in _REFERRED)]
+    def solution(self, began: float, meta: dict[str, Any]) -> BatchSolution:
+        """The solutions, with the numbers of those that single solves are to have in ``meta["referred"]``."""
+        found, limits, chosen = super().solution(began, meta), self.batch.bounds(), set(self.order)
+        if limits is not None:  # those of the programs are relaxed
+            found = replace(found, us=np.where(self.program.held, found.us, np.clip(found.us, *limits)))
+        left = [i for i, e in enumerate(self.ended) if i not in chosen or (e is not None and e.end in _REFERRED)]
+        if left and "stopped" not in meta:
+            found = replace(found, meta={**found.meta, "referred": left})
+        return _with_gains(self.batch, found) if self.gains else found
 
     def _fit(self) -> bool:
         """Whether there is memory for a slot of each lane."""

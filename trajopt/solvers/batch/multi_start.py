@@ -13,9 +13,9 @@ from trajopt.guesses.detours import detour
 from trajopt.guesses.guesses import Guess, Motion, as_guess, constant_guess
 from trajopt.problem.ocp import OCP
 from trajopt.results.solution import Solution
-from trajopt.solvers.batch.problems.batch import Batch
 from trajopt.solvers.batch.solution import BatchSolution
 from trajopt.solvers.batch.solve_batch import Told, solve_batch
+from trajopt.solvers.problems.batch import Batch
 
 SAME_COST, SAME_STATE = 1e-4, 1e-2
 """Solutions whose states and costs differ by less, are one optimum (relative); in place of costs, controls may be as near."""

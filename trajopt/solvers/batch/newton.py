@@ -5,7 +5,6 @@ Few problems are solved one after the other on each thread, with the knots of a 
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -16,16 +15,15 @@ from dynamics_backends.protocol import Array
 from trajopt.lq.compiled_lq import CompiledLQ
 from trajopt.problem.ocp import OCP
 from trajopt.results.status import Status
-from trajopt.solvers.batch.problems.batch import Batch
-from trajopt.solvers.batch.second_starts import firsts_of
-from trajopt.solvers.batch.solution import BatchSolution
-from trajopt.solvers.batch.threads import lanes_at_work, with_referred
-from trajopt.solvers.batch.window_batch import Told, WindowBatch, shares_of
+from trajopt.solvers.batch.threads import lanes_at_work
+from trajopt.solvers.batch.window_batch import WindowBatch, shares_of
 from trajopt.solvers.ddp import by_newton
+from trajopt.solvers.methods.driver import Told
 from trajopt.solvers.methods.method import Size
 from trajopt.solvers.methods.newton import Newton
 from trajopt.solvers.methods.requests import GAUSS_NEWTON
 from trajopt.solvers.options import DDPOptions, MethodOptions
+from trajopt.solvers.problems.batch import Batch
 from trajopt.solvers.window.newton_slot import NewtonSlot, layout, serves, sizes_of
 from trajopt.solvers.window.newton_window import NewtonWindow, attempts_doubles
 from trajopt.solvers.window.status import Blamed, to_blame
@@ -39,68 +37,36 @@ SLOTS = 4
 """Slots of a window for each lane: problems wait for several kinds of work."""
 
 
-def fits_newton(ocp: OCP, options: Any) -> bool:
-    """Whether compiled kernels answer all requests of DDP, or of a registered method, for this problem."""
-    if ocp.constraints() or not isinstance(options, (DDPOptions, MethodOptions)):
-        return False
-    if isinstance(options, DDPOptions) and not by_newton(ocp, options):
-        return False
-    return serves(_evaluators(ocp, options), curved=True)
-
-
 def _evaluators(ocp: OCP, options: DDPOptions | MethodOptions) -> tuple[Any, Any]:
     """The evaluator of the Gauss-Newton Hessian of the cost, and the one that the curvature is added to; maybe one."""
     plain = numerics_for(ocp).evaluator
     return plain, plain if options.hessian == "gauss_newton" else numerics_for(ocp, options.hessian).evaluator
 
 
-def in_newton(
-    batch: Batch,
-    guess: tuple[Array, Array],
-    options: DDPOptions | MethodOptions,
-    *,
-    gains: bool,
-    threads: int | None,
-    told: Told,
-    max_iterations: Array | None = None,
-    method: Callable[..., Any] = Newton,
-) -> BatchSolution:
-    """Solve a batch; guess: xs (n or 1, N + 1, nx), us (n or 1, N, nu). max_iterations (n,): of each, where they differ.
+class NewtonBatch(WindowBatch):
+    """newton_problem_t of newton_slot.h for each problem.
 
     method: makes the method of a size, options and a maximum number of iterations. An error that it raises ends its problem;
     one that it raises for every problem is raised.
     """
-    began = time.perf_counter()
-    problems = _Problems(batch, guess, options, method, gains=gains, threads=threads, max_iterations=max_iterations)
-    meta = problems.solve(told)
-    found = problems.solution(time.perf_counter() - began, meta)
-    if None in problems.ended or not isinstance(options, DDPOptions):
-        return found
-    blown_up = firsts_of(found, np.array(found.meta["defects"]), options)  # whose second start is another method's
-    referred = sorted({*blown_up, *_without_interior(batch)})
-    return with_referred(batch, guess, options, "ddp", found, referred, gains=gains, threads=threads, told=told)
 
-
-def _without_interior(batch: Batch) -> list[int]:
-    """The problems of which a control has one value that it may take: Newton's loop is not for these."""
-    bounds = batch.bounds()
-    if bounds is None:
-        return []
-    closed, crossed = (of.any(axis=(1, 2)) for of in (bounds[0] >= bounds[1], bounds[0] > bounds[1]))
-    return np.flatnonzero(np.broadcast_to(closed & ~crossed, len(batch))).tolist()
-
-
-class _Problems(WindowBatch):
-    """newton_problem_t of newton_slot.h for each problem. method: as in :func:`in_newton`."""
+    @classmethod
+    def fits(cls, ocp: OCP, options: Any) -> bool:
+        """See :class:`WindowBatch`; also of a registered method."""
+        if ocp.constraints() or not isinstance(options, (DDPOptions, MethodOptions)):
+            return False
+        if isinstance(options, DDPOptions) and not by_newton(ocp, options):
+            return False
+        return serves(_evaluators(ocp, options), curved=True)
 
     def __init__(
         self,
         batch: Batch,
         guess: tuple[Array, Array],
         options: DDPOptions | MethodOptions,
-        method: Callable[..., Any],
         *,
         threads: int | None,
+        method: Callable[..., Any] = Newton,
         **rest: Any,
     ) -> None:
         super().__init__(batch, guess, options, threads=threads, **rest)

@@ -22,8 +22,6 @@ from dataclasses import replace
 from importlib.util import find_spec
 from typing import Any
 
-import numpy as np
-
 from dynamics_backends.compiled.interface.libraries import default_threads
 from dynamics_backends.deferred import deferred
 from dynamics_backends.protocol import Array
@@ -32,8 +30,8 @@ from trajopt.results.solution import Solution
 from trajopt.results.status import Status, StatusCode
 from trajopt.solvers import termination
 from trajopt.solvers.batch.interrupts import raising
-from trajopt.solvers.batch.problems.batch import Batch
-from trajopt.solvers.batch.solution import BatchSolution
+from trajopt.solvers.batch.solution import BatchSolution, gathered
+from trajopt.solvers.problems.batch import Batch
 from trajopt.solvers.registry import solve
 
 loky: Any = deferred("loky") if find_spec("loky") else None
@@ -46,8 +44,11 @@ ONE_THREAD = dict.fromkeys(("TRAJOPT_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_
 class Work:
     """The problems of a batch, solved by number; what processes are sent. guess: xs (n or 1, N + 1, nx), us (n or 1, N, nu)."""
 
-    def __init__(self, batch: Batch, guess: tuple[Array, Array], solver: str, options: Any) -> None:
+    def __init__(
+        self, batch: Batch, guess: tuple[Array, Array], solver: str, options: Any, max_iterations: Array | None = None
+    ) -> None:
         self.batch, self.guess, self.solver, self.options = batch, guess, solver, options
+        self.max_iterations = max_iterations  # of each, where they differ
         self.error: Exception | None = None  # the last one that was raised in this process
 
     def __getstate__(self) -> dict[str, Any]:
@@ -67,7 +68,9 @@ class Work:
                 raise KeyboardInterrupt
 
         guess = Guess(*(rows[i if len(rows) == len(self.batch) else 0] for rows in self.guess))
-        found = solve(self.batch[i], guess, self.options, told, self.solver, check=False)
+        limits = self.max_iterations
+        options = self.options if limits is None else replace(self.options, max_iterations=int(limits[i]))
+        found = solve(self.batch[i], guess, options, told, self.solver, check=False)
         return replace(found, history=(), model=None, marks=None)  # none is asked for, and all would have to be sent
 
 
@@ -89,12 +92,13 @@ def in_processes(
     gains: bool,
     threads: int | None,
     told: Callable[[int], None] | None,
+    max_iterations: Array | None = None,
 ) -> BatchSolution:
-    """Solve a batch by single solves."""
-    work, n, began = Work(batch, guess, solver, options), len(batch), time.perf_counter()
+    """Solve a batch by single solves; max_iterations (n,): of each, where they differ."""
+    work, n, began = Work(batch, guess, solver, options, max_iterations), len(batch), time.perf_counter()
     found: dict[int, Solution | Status] = {}
     tell = told or (lambda done: None)
-    how = "one after the other"
+    how, stopped = "one after the other", True
     with suppress(KeyboardInterrupt), raising():
         for i, solution in _in_turn(work, range(n)):
             found[i] = solution
@@ -114,10 +118,11 @@ def in_processes(
         for i, solution in _in_turn(work, rest) if pool is None else pool.solved(rest):
             found[i] = solution
             tell(len(found))
+        stopped = False
     if work.error is not None and not any(isinstance(s, Solution) for s in found.values()) and len(found) == n:
         raise work.error
-    meta = {"seconds": time.perf_counter() - began, "how": how}
-    return _gathered(batch, found, gains=gains, meta=meta)
+    meta = {"seconds": time.perf_counter() - began, "how": how, "stopped": stopped}
+    return gathered(batch, found, gains=gains, meta=meta)
 
 
 def _in_turn(work: Work, numbers: Iterable[int]) -> Iterator[tuple[int, Solution | Status]]:
@@ -267,24 +272,3 @@ def _environment(changes: Mapping[str, str]) -> Iterator[None]:
                 del os.environ[name]
             else:
                 os.environ[name] = value
-
-
-def _gathered(
-    batch: Batch, found: Mapping[int, Solution | Status], *, gains: bool, meta: Mapping[str, Any]
-) -> BatchSolution:
-    """Solutions by number as arrays; what is missing was not begun."""
-    ocp, n = batch.ocp, len(batch)
-    N, nx, nu, ndx = ocp.horizon, ocp.manifold.nx, ocp.nu, ocp.manifold.ndx
-    xs, us, cost = np.full((n, N + 1, nx), np.nan), np.full((n, N, nu), np.nan), np.full(n, np.nan)
-    iterations, status = np.zeros(n, int), [termination.not_started()] * n
-    K, k = (np.zeros((n, N, nu, ndx)), np.zeros((n, N, nu))) if gains else (None, None)
-    for i, s in found.items():
-        if isinstance(s, Status):
-            status[i] = s
-            continue
-        xs[i], us[i], cost[i], iterations[i], status[i] = s.xs, s.us, s.cost, s.iterations, s.status
-        if K is not None and k is not None:
-            K[i], k[i] = s.K, s.k
-    solved = {i: s for i, s in found.items() if isinstance(s, Solution)}
-    times = [solved[i].meta.get("solve_time", np.nan) if i in solved else np.nan for i in range(n)]
-    return BatchSolution(xs, us, cost, iterations, tuple(status), batch.times(), K, k, {**meta, "solve_times": times})

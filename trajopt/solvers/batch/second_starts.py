@@ -2,41 +2,67 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
+
+import numpy as np
 
 from dynamics_backends.protocol import Array
-from trajopt.results.solution import Solution
-from trajopt.results.status import StatusCode
-from trajopt.solvers.batch.solution import MEASURES, BatchSolution
+from trajopt.solvers.batch.interrupts import interrupted
+from trajopt.solvers.batch.solution import BatchSolution, gathered, rows_of
+from trajopt.solvers.methods.delegation import SolveRequest
+from trajopt.solvers.methods.driver import Answers, Told, run_together
 from trajopt.solvers.options import SLQOptions
-from trajopt.solvers.shooting.restart import blown_up, of_both
+from trajopt.solvers.problems.batch import Batch
+from trajopt.solvers.shooting.restart import with_nonlinear_gaps
 
 
-def firsts_of(found: BatchSolution, defects: Array, options: SLQOptions) -> dict[int, Solution]:
-    """By their places, the solutions that are worth a second start; defects (n,): the largest gap of each."""
-    stuck = (StatusCode.LINE_SEARCH_FAILED, StatusCode.NON_FINITE)
-    firsts = {i: found[i] for i, s in enumerate(found.status) if s.code in stuck}
-    return {i: s for i, s in firsts.items() if blown_up(s, float(defects[i]), options)}
-
-
-def with_seconds(
-    found: BatchSolution, firsts: Mapping[int, Solution], seconds: Mapping[int, Solution], spent: float
+def solve_twice(
+    batch: Batch,
+    guess: tuple[Array, Array],
+    options: SLQOptions,
+    *,
+    run: Callable[..., BatchSolution],
+    told: Told,
+    max_iterations: Array | None = None,
+    **rest: Any,
 ) -> BatchSolution:
-    """The batch with what came of second starts; spent: seconds that they took together."""
-    status, times = list(found.status), list(found.meta["solve_times"])
-    measures = {name: list(found.meta[f"{name}s"]) for name in MEASURES}
-    for i, second in seconds.items():
-        s = of_both(firsts[i], second)
-        status[i] = s.status
-        times[i] += second.meta["solve_time"]
-        found.xs[i], found.us[i], found.cost[i], found.iterations[i] = s.xs, s.us, s.cost, s.iterations
-        if found.K is not None and found.k is not None:
-            found.K[i], found.k[i] = s.K, s.k
-        for name, own in measures.items():
-            own[i] = (
-                s.meta[name] if name in s.meta else getattr(s.history[-1], "defect" if name == "violation" else name)
-            )
-    meta = {**found.meta, **{f"{name}s": own for name, own in measures.items()}}
-    meta |= {"seconds": found.meta["seconds"] + spent, "solve_times": times, "second_starts": list(seconds)}
-    return replace(found, status=tuple(status), meta=meta)
+    """Solve a batch, problems whose linear gaps have blown up twice.
+
+    guess: xs (n or 1, N + 1, nx), us (n or 1, N, nu). run: solves problems of which either all or none have a control that may take
+    one value alone. max_iterations (n,): of each, where they differ.
+    """
+    began, n, found, starts = time.perf_counter(), len(batch), list[BatchSolution](), list[list[int]]()
+    limits = np.full(n, options.max_iterations) if max_iterations is None else max_iterations
+    closed, referred = _without_interior(batch), set[int]()
+
+    def answer(numbers: list[int], requests: Sequence[SolveRequest], tell: Told) -> Answers:
+        inner, own = requests[0].options, batch if len(numbers) == n else batch.subset(numbers)
+        if inner.time_limit is not None:  # which counts the time of all
+            inner = replace(inner, time_limit=max(r.time_limit or 0.0 for r in requests))
+        counts = np.array([r.max_iterations for r in requests])
+        found.append(run(own, rows_of(guess, numbers, n), inner, told=tell, max_iterations=counts, **rest))
+        starts.append(numbers)
+        referred.update(numbers[j] for j in found[-1].meta.get("referred", ()))
+        return Answers(found[-1], found[-1].stopped)
+
+    methods = [with_nonlinear_gaps(options, int(limit)) for limit in limits]
+    solutions, stopped = run_together(methods, answer, lambda i, r: (closed[i], r.options), told, interrupted)
+    if len(found) == 1 and len(found[0]) == n:
+        return replace(found[0], meta={**found[0].meta, "stopped": True}) if stopped else found[0]
+    counts = np.bincount(np.concatenate(starts), minlength=n)
+    numbers = {"second_starts": np.flatnonzero(counts > 1).tolist(), "referred": sorted(referred)}
+    meta = {**max(found, key=len).meta, **{name: own for name, own in numbers.items() if own}}
+    meta |= {"seconds": time.perf_counter() - began, "stopped": stopped}
+    return gathered(batch, dict(enumerate(solutions)), gains=rest["gains"], meta=meta)
+
+
+def _without_interior(batch: Batch) -> list[bool]:
+    """By problem, True where a control has one value that it may take: Newton's loop is not for these."""
+    bounds = batch.bounds()
+    if bounds is None:
+        return [False] * len(batch)
+    closed, crossed = (of.any(axis=(1, 2)) for of in (bounds[0] >= bounds[1], bounds[0] > bounds[1]))
+    return np.broadcast_to(closed & ~crossed, len(batch)).tolist()

@@ -1,9 +1,7 @@
-"""SLQ's family in batches: windows of problems on threads, and second starts of those whose linear gaps blew up."""
+"""SLQ's family in batches: windows of problems on threads."""
 
 from __future__ import annotations
 
-import time
-from dataclasses import replace
 from typing import Any, cast
 
 import numpy as np
@@ -13,13 +11,11 @@ from dynamics_backends.protocol import Array
 from trajopt.lq.compiled_lq import CompiledLQ
 from trajopt.problem.ocp import OCP
 from trajopt.results.status import Status
-from trajopt.solvers.batch.problems.batch import Batch
-from trajopt.solvers.batch.second_starts import firsts_of, with_seconds
-from trajopt.solvers.batch.solution import BatchSolution
-from trajopt.solvers.batch.window_batch import Told, WindowBatch, shares_of
+from trajopt.solvers.batch.window_batch import WindowBatch, shares_of
+from trajopt.solvers.methods.driver import Told
 from trajopt.solvers.methods.shooting import ShootingMethod
 from trajopt.solvers.options import SLQOptions
-from trajopt.solvers.shooting.restart import restarted
+from trajopt.solvers.problems.batch import Batch
 from trajopt.solvers.window.newton import filtered
 from trajopt.solvers.window.shooting import corrects_of, models_of
 from trajopt.solvers.window.shooting_slot import layout, sizes_of
@@ -32,36 +28,15 @@ SLOTS = 2
 """Slots of a window for each lane: problems wait for several kinds of work; the memory of more does not fit the caches."""
 
 
-def fits_lanes(ocp: OCP, options: Any) -> bool:
-    """Whether compiled kernels answer all requests of shooting by a line search for this problem."""
-    if type(options) is not SLQOptions or ocp.constraints() or filtered(ocp, options):
-        return False
-    return StageEvaluator(ocp, options.hessian, "auto").compiled
+class ShootingBatch(WindowBatch):
+    """shooting_problem_t of shooting_slot.h for each problem. Raises ValueError where the problem is not compiled."""
 
-
-def in_lanes(
-    batch: Batch,
-    guess: tuple[Array, Array],
-    options: SLQOptions,
-    *,
-    gains: bool,
-    threads: int | None,
-    told: Told,
-    max_iterations: Array | None = None,
-) -> BatchSolution:
-    """Solve a batch; guess: xs (n or 1, N + 1, nx), us (n or 1, N, nu). max_iterations (n,): of each, where they differ.
-
-    Raises ValueError where the problem is not compiled.
-    """
-    began = time.perf_counter()
-    problems = _Problems(batch, guess, options, gains=gains, threads=threads, max_iterations=max_iterations)
-    meta = problems.solve(told)
-    found = problems.solution(time.perf_counter() - began, meta)
-    return _second_starts(batch, guess, options, found, threads=threads)
-
-
-class _Problems(WindowBatch):
-    """shooting_problem_t of shooting_slot.h for each problem."""
+    @classmethod
+    def fits(cls, ocp: OCP, options: Any) -> bool:
+        """See :class:`WindowBatch`."""
+        if type(options) is not SLQOptions or ocp.constraints() or filtered(ocp, options):
+            return False
+        return StageEvaluator(ocp, options.hessian, "auto").compiled
 
     def __init__(self, batch: Batch, guess: tuple[Array, Array], options: SLQOptions, **rest: Any) -> None:
         super().__init__(batch, guess, options, **rest)
@@ -97,20 +72,3 @@ class _Problems(WindowBatch):
             return Blamed(ocp, xs, numerics_for(ocp, self.options.hessian).evaluator.expand(xs, us))
 
         return self._status(i, blamed)
-
-
-def _second_starts(
-    batch: Batch, guess: tuple[Array, Array], options: SLQOptions, found: BatchSolution, *, threads: int | None
-) -> BatchSolution:
-    """Those whose linear gaps have blown up once more, with nonlinear ones: see :mod:`trajopt.solvers.shooting.restart`."""
-    firsts = firsts_of(found, np.array(found.meta["defects"]), options)
-    if not firsts:
-        return found
-    chosen = list(firsts)
-    again = [restarted(options, s, 0.0) for s in firsts.values()]
-    guesses = tuple(g[chosen] if len(g) == len(batch) else g for g in guess)
-    limits = np.array([o.max_iterations for o in again])
-    common = replace(again[0], max_iterations=options.max_iterations)
-    rest: dict[str, Any] = {"gains": found.K is not None, "threads": threads, "told": None}
-    second = in_lanes(batch.subset(chosen), guesses, common, max_iterations=limits, **rest)  # type: ignore[arg-type]
-    return with_seconds(found, firsts, {i: second[j] for j, i in enumerate(chosen)}, second.meta["seconds"])

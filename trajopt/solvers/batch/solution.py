@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -15,10 +15,14 @@ from dynamics_backends.rigid_body.model.model import Model
 from trajopt.problem.marks import Marks
 from trajopt.results.solution import Solution
 from trajopt.results.status import Status, StatusCode
+from trajopt.solvers import termination
+from trajopt.solvers.problems.batch import Batch
 from trajopt.solvers.success import unchecked_status
 
 MEASURES = ("gradient", "defect", "kkt", "violation")
 """What is told of the end of each problem: ``meta["gradients"]`` and so on."""
+_ONE = {f"{name}s": name for name in ("solve_time", *MEASURES)} | {"attempts": "attempts"}
+"""By the name of a list in the metadata of a batch, that of the problem's own value in a solution."""
 
 
 def unchecked_statuses(found: BatchSolution) -> tuple[Status, ...]:
@@ -73,23 +77,68 @@ class BatchSolution:
         """Status message of each problem."""
         return [str(s) for s in self.status]
 
+    @cached_property
+    def _metas(self) -> tuple[dict[str, Any], list[tuple[str, Any]]]:
+        """The metadata that all problems share, and by name those of each."""
+        shared = {key: v for key, v in self.meta.items() if key not in (*_ONE, "clocks")}
+        return shared, [(one, self.meta[all_]) for all_, one in _ONE.items() if all_ in self.meta]
+
     def __getitem__(self, i: int) -> Solution:
         K = np.zeros((*self.us.shape[1:], 0)) if self.K is None else self.K[i]
         k = np.zeros(self.us.shape[1:]) if self.k is None else self.k[i]
         times = self.times[i if len(self.times) == len(self) else 0]
         numbers = float(self.cost[i]), int(self.iterations[i])
-        of_each = {f"{name}s": name for name in ("solve_time", *MEASURES)} | {"attempts": "attempts"}
-        meta = {key: v for key, v in self.meta.items() if key not in (*of_each, "clocks")}
-        meta |= {one: self.meta[all_][i] for all_, one in of_each.items() if all_ in self.meta}
+        shared, of_each = self._metas
+        meta = {**shared, **{name: rows[i] for name, rows in of_each}}
         if "clocks" in self.meta:
             clock = self.meta["clocks"][i].tolist()
             meta |= {"clock": clock, "duration": clock[-1]}
         seen: dict[str, Any] = {"model": self.model, "marks": self.marks}
         return Solution(self.xs[i], self.us[i], K, k, self.status[i], *numbers, (), times, meta, **seen)
 
+    @cached_property
+    def _solutions(self) -> list[Solution]:
+        return [self[i] for i in range(len(self))]
+
     def __iter__(self) -> Iterator[Solution]:
-        return (self[i] for i in range(len(self)))
+        return iter(self._solutions)
 
     def __repr__(self) -> str:
         ends = ", ".join(f"{count} {code}" for code, count in Counter(str(s.code) for s in self.status).most_common())
         return f"BatchSolution({len(self)} problems: {ends})"
+
+
+def rows_of(guess: tuple[Array, Array], numbers: list[int], n: int) -> tuple[Array, Array]:
+    """The guesses of some of n problems; one for all stays one."""
+    xs, us = (rows[numbers] if len(rows) == n and len(numbers) < n else rows for rows in guess)
+    return xs, us
+
+
+def renumbered(meta: Mapping[str, Any], numbers: Sequence[int]) -> dict[str, Any]:
+    """The metadata of some problems of a batch, with their numbers among all."""
+    lists = ("referred", "second_starts")
+    return {key: [numbers[j] for j in value] if key in lists else value for key, value in meta.items()}
+
+
+def gathered(
+    batch: Batch, found: Mapping[int, Solution | Status], *, gains: bool, meta: Mapping[str, Any]
+) -> BatchSolution:
+    """Solutions by number as arrays; a status stands for a problem without one, and one that is missing was not begun."""
+    ocp, n = batch.ocp, len(batch)
+    N, nx, nu, ndx = ocp.horizon, ocp.manifold.nx, ocp.nu, ocp.manifold.ndx
+    xs, us, cost = np.full((n, N + 1, nx), np.nan), np.full((n, N, nu), np.nan), np.full(n, np.nan)
+    iterations, status = np.zeros(n, int), [termination.not_started()] * n
+    K, k = (np.zeros((n, N, nu, ndx)), np.zeros((n, N, nu))) if gains else (None, None)
+    each: dict[str, list[Any]] = {f"{name}s": [np.nan] * n for name in ("solve_time", *MEASURES)}
+    if any(isinstance(s, Solution) and "attempts" in s.meta for s in found.values()):
+        each["attempts"] = [[] for _ in range(n)]
+    for i, s in found.items():
+        if isinstance(s, Status):
+            status[i] = s
+            continue
+        xs[i], us[i], cost[i], iterations[i], status[i] = s.xs, s.us, s.cost, s.iterations, s.status
+        if K is not None and k is not None:
+            K[i], k[i] = s.K, s.k
+        for name, rows in each.items():
+            rows[i] = s.meta.get(_ONE[name], rows[i])
+    return BatchSolution(xs, us, cost, iterations, tuple(status), batch.times(), K, k, {**meta, **each})

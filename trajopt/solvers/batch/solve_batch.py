@@ -14,13 +14,13 @@ from trajopt.guesses.guesses import Guess, Motion, as_guess, constant_guess
 from trajopt.problem.marks import problem_marks
 from trajopt.problem.ocp import OCP
 from trajopt.solvers.auto import attempts
+from trajopt.solvers.batch.finite import blamed, flawed
 from trajopt.solvers.batch.interrupts import interrupted, noted
-from trajopt.solvers.batch.problems.batch import Batch
-from trajopt.solvers.batch.problems.finite import blamed, flawed
-from trajopt.solvers.batch.problems.refused import refused, require_structure
-from trajopt.solvers.batch.solution import BatchSolution, unchecked_statuses
+from trajopt.solvers.batch.refused import refused, require_structure
+from trajopt.solvers.batch.solution import BatchSolution, gathered, rows_of, unchecked_statuses
 from trajopt.solvers.batch.sound import solved_but
-from trajopt.solvers.options import AutoOptions, MethodOptions
+from trajopt.solvers.options import AutoOptions, MethodOptions, SLQOptions
+from trajopt.solvers.problems.batch import Batch
 from trajopt.solvers.registry import SOLVERS, attempt_options, chosen_options
 from trajopt.stage.engine import is_compiled
 from trajopt.stage.start import starting
@@ -45,7 +45,7 @@ def solve_batch(
 
     Statuses cover feasibility and optimality by the numbers of the solver; goals and replays are for single solves.
 
-    ocp: the problem whose values change, or a :class:`~trajopt.solvers.batch.problems.batch.Batch`, or problems one by one. batch:
+    ocp: the problem whose values change, or a :class:`~trajopt.solvers.problems.batch.Batch`, or problems one by one. batch:
     the values, as a Batch has them. guess: one for all, (n, N + 1, nx) and (n, N, nu), or one for each; default each problem's x0
     at every knot, and zero controls. options, solver: as in :func:`trajopt.solve`. callback: told how many are done. gains: whether
     K and k are asked for. threads: at least 1; default TRAJOPT_THREADS, else the number of processors. check: look for
@@ -119,83 +119,83 @@ def _solved(
     threads: int | None,
 ) -> BatchSolution:
     """The solutions by the solver of a name, and in ``meta["how"]`` how the work was shared."""
+    from trajopt.solvers.batch.processes import in_processes
+
     common: dict[str, Any] = {"gains": gains, "threads": threads}
-    if isinstance(options, MethodOptions):
-        return _by_method(batch, guess, solver, options, **common, told=told)
     if isinstance(options, AutoOptions):
         from trajopt.solvers.batch.attempts import in_attempts
 
-        found = in_attempts(batch, guess, options, partial(_solved, **common), _fits, told)
-        if found is not None:
-            return found
-    elif (run := _run_of(batch[0], options)) is not None:
-        return run(batch, guess, options, **common, told=told)
-    elif _fits_rounds(batch[0], options):
-        from trajopt.solvers.batch.rounds import in_rounds
+        found = in_attempts(batch, guess, options, partial(_solved, **common), _fits, told, gains=gains)
+        return in_processes(batch, guess, options, solver, **common, told=told) if found is None else found
+    if isinstance(options, MethodOptions):
+        from trajopt.solvers.own_method import require_open
 
-        found = in_rounds(batch, guess, options, solver, _together, **common, told=told)
-        if found is not None:
-            return found
+        require_open(batch[0], solver)
+        common["threads"] = threads if _fits(batch[0], options) else 1
+    if not _fits(batch[0], options):
+        return in_processes(batch, guess, options, solver, **common, told=told)
+    if not isinstance(options, SLQOptions):
+        return _solved_once(batch, guess, options, solver=solver, **common, told=told)
+    from trajopt.solvers.batch.rounds import in_rounds
+    from trajopt.solvers.batch.second_starts import solve_twice
+
+    run: Callable[..., BatchSolution] = partial(solve_twice, run=partial(_solved_once, solver=solver), **common)
+    if not batch[0].constraints():
+        return run(batch, guess, options, told=told)
+    return in_rounds(batch, guess, options, run, gains=gains, told=told)
+
+
+def _solved_once(batch: Batch, guess: tuple[Array, Array], options: Any, *, solver: str, **rest: Any) -> BatchSolution:
+    """The solutions, those of problems that windows do not serve by single solves; ``meta["referred"]`` has their numbers."""
     from trajopt.solvers.batch.processes import in_processes
 
-    return in_processes(batch, guess, options, solver, **common, told=told)
-
-
-def _by_method(
-    batch: Batch, guess: tuple[Array, Array], solver: str, options: MethodOptions, **rest: Any
-) -> BatchSolution:
-    """The solutions by a registered method: in a window where all is compiled, else one after the other in this process."""
-    from trajopt.solvers.batch.newton import fits_newton, in_newton
-    from trajopt.solvers.batch.processes import in_processes
-    from trajopt.solvers.methods.own import OwnMethod
-    from trajopt.solvers.own_method import require_open
-
-    require_open(batch[0], solver)
-    if is_compiled(batch.ocp) and fits_newton(batch[0], options):
-        return in_newton(batch, guess, options, method=partial(OwnMethod, SOLVERS[solver][0].method), **rest)
-    return in_processes(batch, guess, options, solver, **{**rest, "threads": 1})
-
-
-def _fits(ocp: OCP, options: Any) -> bool:
-    """Whether problems are solved together."""
-    return _run_of(ocp, options) is not None or _fits_rounds(ocp, options)
+    windows, n = _windows_for(batch[0], options), len(batch)
+    if windows is None:
+        found = in_processes(batch, guess, options, solver, **rest)
+        return replace(found, meta={**found.meta, "referred": list(range(n))})
+    own = {"method": SOLVERS[solver][0].made} if isinstance(options, MethodOptions) else {}
+    found = windows.solved(batch, guess, options, **rest, **own)
+    left, told = found.meta.get("referred", []), rest["told"]
+    if not left:
+        return found
+    tell = None if told is None else (lambda done: told(n - len(left) + done))
+    alone = in_processes(batch.subset(left), rows_of(guess, left, n), options, solver, **{**rest, "told": tell})
+    meta = {**found.meta, "seconds": found.meta["seconds"] + alone.meta["seconds"]}
+    whole = gathered(
+        batch, dict(enumerate(found)) | dict(zip(left, alone, strict=True)), gains=rest["gains"], meta=meta
+    )
+    for i in left:
+        whole.meta["solve_times"][i] += found.meta["solve_times"][i]
+    return whole
 
 
 def solved_together(ocp: OCP, options: Any) -> bool:
-    """Whether :func:`solve_batch` solves problems of this structure together; if not, one by one."""
+    """True if :func:`solve_batch` solves problems of this structure together, False if one by one."""
     if not isinstance(options, AutoOptions):
         return _fits(ocp, options)
     first = next(iter(attempts(ocp)))
     return _fits(first.ocp, attempt_options(first, options))
 
 
-def _fits_rounds(ocp: OCP, options: Any) -> bool:
-    """Whether the inner solves of a problem with constraints are solved together."""
-    if not is_compiled(ocp):
-        return False
-    from trajopt.solvers.batch.rounds import fits_rounds
+def _fits(ocp: OCP, options: Any) -> bool:
+    """True if problems, or the inner solves of problems with constraints, are solved together."""
+    if isinstance(options, SLQOptions) and ocp.constraints() and is_compiled(ocp):
+        from trajopt.solvers.shooting.penalized import augmented
 
-    return fits_rounds(ocp, options, lambda inner, own: _run_of(inner, own) is not None)
+        return (
+            options.time_limit is None and _windows_for(augmented(ocp, options.constraint_penalty), options) is not None
+        )
+    return _windows_for(ocp, options) is not None
 
 
-def _run_of(ocp: OCP, options: Any) -> Callable[..., BatchSolution] | None:
-    """The function that solves problems of this structure in windows or on threads; None where kernels do not answer all that the
-    solver asks for.
-    """
+def _windows_for(ocp: OCP, options: Any) -> Any:
+    """The class whose windows solve problems of this structure; None where kernels do not answer all that the solver asks for."""
     if not is_compiled(ocp):
         return None
     from trajopt.solvers.batch import interior, newton, shooting
 
-    runs: Any = {shooting.in_lanes: shooting.fits_lanes, newton.in_newton: newton.fits_newton}
-    runs[interior.in_interior] = interior.fits_interior
-    return next((run for run, fits in runs.items() if fits(ocp, options)), None)
-
-
-def _together(batch: Batch, guess: tuple[Array, Array], options: Any, **rest: Any) -> BatchSolution:
-    """The solutions of problems that are solved together."""
-    run = _run_of(batch[0], options)
-    assert run is not None
-    return run(batch, guess, options, **rest)
+    kinds = shooting.ShootingBatch, newton.NewtonBatch, interior.InteriorBatch
+    return next((kind for kind in kinds if kind.fits(ocp, options)), None)
 
 
 def _batch_of(ocp: OCP | Batch | Sequence[OCP], values: Mapping[str, Any] | None) -> Batch:

@@ -1,23 +1,19 @@
-"""Whole solves on threads; what such a solve leaves to single solves is solved by them."""
+"""Work on threads, which ends where Ctrl-C comes."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from dynamics_backends.protocol import Array
 from trajopt.solvers.batch.interrupts import interrupted, running
-from trajopt.solvers.batch.problems.batch import Batch
-from trajopt.solvers.batch.processes import in_processes
-from trajopt.solvers.batch.solution import MEASURES, BatchSolution
+from trajopt.solvers.methods.driver import Told
 
 POLL = 0.1
 """[s] between looks at what was done."""
-Told = Callable[[int], None] | None
 
 
 class Ran(NamedTuple):
@@ -73,39 +69,3 @@ def wait_for(futures: list[Any], shared: Array, told: Told) -> None:
             raise
     for future in futures:
         future.result()
-
-
-def with_referred(
-    batch: Batch,
-    guess: tuple[Array, Array],
-    options: Any,
-    solver: str,
-    found: BatchSolution,
-    referred: Sequence[int] | Array,
-    *,
-    gains: bool,
-    threads: int | None,
-    told: Told,
-) -> BatchSolution:
-    """The solutions, those of the problems ``referred`` by single solves; ``meta["referred"]`` tells which."""
-    numbers = [int(i) for i in referred]
-    if not numbers:
-        return found
-    few: Any = tuple(rows[numbers] if len(rows) == len(batch) else rows for rows in guess)
-    ended = len(batch) - len(numbers)
-    tell = None if told is None else (lambda done: told(ended + done))
-    own = in_processes(batch.subset(numbers), few, options, solver, gains=gains, threads=threads, told=tell)
-    status, times = list(found.status), list(found.meta["solve_times"])
-    for name in ("xs", "us", "cost", "iterations", "K", "k"):
-        if getattr(found, name) is not None:
-            getattr(found, name)[numbers] = getattr(own, name)
-    for i, verdict, seconds in zip(numbers, own.status, own.meta["solve_times"], strict=True):
-        status[i] = verdict
-        times[i] += seconds
-    meta = {**found.meta, "referred": numbers, "solve_times": times}
-    for name in MEASURES:
-        if f"{name}s" in meta:  # which are not told of single solves
-            own_measure = np.array(meta[f"{name}s"], dtype=float)
-            own_measure[numbers] = np.nan
-            meta[f"{name}s"] = own_measure.tolist()
-    return replace(found, status=tuple(status), meta=meta)

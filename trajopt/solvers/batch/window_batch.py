@@ -13,19 +13,19 @@ import numpy as np
 
 from dynamics_backends.compiled.interface.libraries import address, default_threads
 from dynamics_backends.protocol import Array
+from trajopt.problem.ocp import OCP
 from trajopt.results.status import Status
 from trajopt.solvers import termination
-from trajopt.solvers.batch.problems.batch import Batch
-from trajopt.solvers.batch.problems.values import Rows
 from trajopt.solvers.batch.solution import BatchSolution
 from trajopt.solvers.batch.threads import ENDED, STOP, Ran, run_workers
+from trajopt.solvers.batch.values import Rows
+from trajopt.solvers.methods.driver import Told, run_alone, run_window
 from trajopt.solvers.methods.method import End, Ended, Solve
-from trajopt.solvers.window.driver import run_alone, run_window
+from trajopt.solvers.problems.batch import Batch
 from trajopt.solvers.window.status import Blamed, status_of
 
 MEMORY = 1 << 30
 """Bytes that the slots of all windows may take; large problems on many processors get fewer slots."""
-Told = Callable[[int], None] | None
 
 
 class WindowBatch(Rows, ABC):
@@ -67,6 +67,25 @@ class WindowBatch(Rows, ABC):
         self.errors: dict[int, Exception] = {}
         self.order: Sequence[int] = range(n)
         self.threads = min(threads or default_threads(), n)
+
+    @classmethod
+    @abstractmethod
+    def fits(cls, ocp: OCP, options: Any) -> bool:
+        """True if compiled kernels answer all requests of the method of some options for this problem."""
+
+    @classmethod
+    def solved(
+        cls, batch: Batch, guess: tuple[Array, Array], options: Any, *, told: Told, **rest: Any
+    ) -> BatchSolution:
+        """Solve a batch; the arguments are those of the class. told: called with how many problems have ended."""
+        began = time.perf_counter()
+        problems = cls(batch, guess, options, **rest)
+        meta = problems.solve(told)
+        return problems.solution(began, meta)
+
+    @abstractmethod
+    def solve(self, told: Told) -> dict[str, Any]:
+        """Solve all of :attr:`order` on threads; returns how the work was shared."""
 
     @abstractmethod
     def _method(self, number: int, slot: Any) -> Any:
@@ -174,14 +193,14 @@ class WindowBatch(Rows, ABC):
         return float(slot.cost)
 
     # -- what came of it --------------------------------------------------------------------------------------------------
-    def solution(self, seconds: float, meta: dict[str, Any]) -> BatchSolution:
-        """The solutions of a batch that took some seconds. Raises an error that the methods of all problems have raised."""
+    def solution(self, began: float, meta: dict[str, Any]) -> BatchSolution:
+        """The solutions of a batch that began at some time. Raises an error that the methods of all problems have raised."""
         if len(self.errors) == self.count:
             raise next(iter(self.errors.values()))
         status = tuple(self.status(i) for i in range(self.count))
         measures = {f"{name}s": [getattr(e, of, np.nan) for e in self.ended] for name, of in self.measures.items()}
         iterations = np.array([0 if e is None else e.iterations for e in self.ended])
-        meta = {**meta, "solve_times": self.seconds.tolist(), "seconds": seconds, **measures}
+        meta = {**meta, "solve_times": self.seconds.tolist(), "seconds": time.perf_counter() - began, **measures}
         arrays = self.xs, self.us, self.cost, iterations
         return BatchSolution(*arrays, status, self.batch.times(), self.K, self.k, meta)
 
@@ -204,9 +223,10 @@ class WindowBatch(Rows, ABC):
             with np.errstate(all="ignore"):
                 return blamed(xs, us)
 
-        limit = int(self.limits[i])
-        same = limit == self.options.max_iterations
-        return status_of(ended, self.options if same else replace(self.options, max_iterations=limit), refused)
+        options = self.options
+        if ended.end is End.MOST_ITERATIONS:
+            options = replace(options, max_iterations=int(self.limits[i]))
+        return status_of(ended, options, refused)
 
 
 def shares_of(windows: Sequence[Any], forward: str = "rollouts") -> dict[str, float]:

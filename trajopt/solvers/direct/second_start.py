@@ -10,11 +10,10 @@ gap was never closed but for a share OPEN.  Gaps that are larger than it, in the
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TypeVar
+from typing import Any
 
 import numpy as np
 
@@ -24,8 +23,9 @@ from trajopt.results.records import Callback, IterationRecord
 from trajopt.results.solution import Solution
 from trajopt.results.status import STOPPED, Status, StatusCode
 from trajopt.solvers import termination
-from trajopt.solvers.options import LEAST_TIME, DMSOptions, IPMOptions, SQPOptions
-from trajopt.solvers.shooting.restart import continued, of_both
+from trajopt.solvers.methods.delegation import Continued, Second, SolveRequest, started_twice
+from trajopt.solvers.methods.driver import run_alone
+from trajopt.solvers.options import DMSOptions, IPMOptions, SQPOptions
 
 OPEN = 0.5
 """Share of the guess's largest gap: below it gaps are closing."""
@@ -35,24 +35,29 @@ PATIENCE = 50
 """A solve has at least so many iterations before it is given up."""
 START = "from the rollout of its controls"
 
-Options = TypeVar("Options", DMSOptions, SQPOptions, IPMOptions)
-Run = Callable[[Guess, Options, Callback | None], Solution]
+Options = DMSOptions | SQPOptions | IPMOptions
+Run = Callable[[Guess, Any, Callback | None], Solution]
 
 
-def started_twice(run: Run[Options], ocp: OCP, guess: Guess, options: Options, callback: Callback | None) -> Solution:
+def solve_twice(run: Run, ocp: OCP, guess: Guess, options: Options, callback: Callback | None) -> Solution:
     """What ``run`` finds from a guess, or where its gaps stay open from the motion under its controls, if that is finite."""
-    began, watch = time.perf_counter(), _Watch(callback, options, ocp, guess)
-    found = run(guess, options, watch)
-    if watch.gave_up:
-        found = replace(found, status=watch.open_defects)
-    left = options.max_iterations - found.iterations
-    ended = found.status.success or (found.status.code in (*STOPPED, StatusCode.UNBOUNDED))
-    if ended or left <= 0 or not watch.is_open or (moved := watch.moved) is None:
-        return found
-    limit = options.time_limit
-    limit = None if limit is None else max(limit - (time.perf_counter() - began), LEAST_TIME)
-    again = replace(options, max_iterations=left, time_limit=limit)
-    return of_both(found, run(moved, again, continued(callback, len(found.history))), watch.open_defects.message, START)
+    tell = None if callback is None else Continued(callback)
+    watch = _Watch(tell, options, ocp, guess)
+
+    def answer(request: SolveRequest) -> Solution:
+        if request.guess is not None:
+            return run(request.guess, request.limited, tell)
+        found = run(guess, request.limited, watch)
+        return replace(found, status=watch.open_defects) if watch.gave_up else found
+
+    def second(found: Solution) -> Second | None:
+        ended = found.status.success or (found.status.code in (*STOPPED, StatusCode.UNBOUNDED))
+        if ended or not watch.is_open or watch.moved is None:
+            return None
+        return Second(options, watch.open_defects.message, START, watch.moved)
+
+    found: Solution = run_alone(started_twice(options, options.max_iterations, second), answer)
+    return found
 
 
 @dataclass
@@ -60,7 +65,7 @@ class _Watch:
     """Passes records on, and gives a solve up whose gaps stay open, where there is another start."""
 
     callback: Callback | None
-    options: DMSOptions | SQPOptions | IPMOptions
+    options: Options
     ocp: OCP
     guess: Guess
     gaps: list[float] = field(default_factory=list)

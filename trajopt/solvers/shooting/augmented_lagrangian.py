@@ -2,15 +2,16 @@
 
 Inner solves, of the problem with the cost terms of :mod:`.penalized`, and updates of multipliers and penalties take turns.  A
 penalty grows where the violation does not fall fast enough (R. Andreani, E. Birgin, J. Martinez, M. Schuverdt, SIAM J. Optim. 18,
-2007, algorithm 3.1).  What the updates decide is :class:`Rounds`, for one problem here and for those of a batch.
+2007, algorithm 3.1).  The method is a generator, which asks for the inner solves of one problem; arrays stay in :class:`Rounds`,
+which answers it, for one problem here and for those of a batch in :mod:`trajopt.solvers.batch.rounds`.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import replace
-from enum import Enum
+from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,103 +23,56 @@ from trajopt.results.records import Callback, IterationRecord
 from trajopt.results.solution import Solution
 from trajopt.results.status import Status, StatusCode
 from trajopt.solvers import termination
-from trajopt.solvers.options import SLQOptions
-from trajopt.solvers.shooting.penalized import Imposed, augmented, imposed, key_of, named, values, worst_violation
+from trajopt.solvers.methods.delegation import SolveRequest, at_end
+from trajopt.solvers.methods.driver import run_alone
+from trajopt.solvers.options import LEAST_TIME, SLQOptions
+from trajopt.solvers.problems.batch import Batch
+from trajopt.solvers.shooting.penalized import (
+    Augmented,
+    Imposed,
+    imposed,
+    key_of,
+    non_finite_constraint,
+    values,
+    worst_violation,
+)
 
 GROWTH, SUFFICIENT = 10.0, 0.25
 """A penalty grows by GROWTH where the violation is above this share of the last one."""
 FIRST_TOLERANCE, TIGHTENING = 1e-2, 0.1
 """The tolerance on the gradient of the first inner solve, and its factor from one to the next."""
+EXACT = 10.0
+"""Penalties above this multiple of a cost are not subtracted from their sum: digits would be lost."""
 
 Solver = Callable[[OCP, Guess, Any, "Callback | None"], Solution]
 
 
-class End(Enum):
-    """Why no inner solve follows."""
-
-    SOLVED = 1
-    STOPPED = 2
-    """The last inner solve was: by a limit, or by somebody."""
-    NON_FINITE = 3
-    SATURATED = 4
-    """A constraint that is violated has the largest penalty."""
-    NOT_MET = 5
-    """The limit of updates."""
-    USED_UP = 6
-    """The last inner solve has taken the last of all iterations."""
-
-
 class Inner(NamedTuple):
-    """What is read of an inner solve: its status, whether its trajectory and cost are finite, its iterations, and measures at its
-    end."""
+    """Request: raise the penalties of the constraints that are slow, solve without constraints, move the multipliers."""
 
-    status: Status
-    finite: bool
-    iterations: int
-    gradient: float
-    defect: float
-    kkt: float
+    slow: Sequence[bool]
+    solve: SolveRequest
 
 
-class Rounds:
-    """The inner solves of a problem: what their tolerance is, and when they end.
+class Moved(NamedTuple):
+    """The answer: the solution, and where the constraints are there; None in its place where the solve was not begun.
 
-    violation: of the constraints at the end of the last one.
+    errors, rho: the violation of feasibility and complementarity, and the penalty, by constraint. violation: of feasibility, the
+    largest one.
     """
 
-    def __init__(self, options: SLQOptions, constraints: int) -> None:
-        self.options, self.count, self.violation = options, 0, np.inf
-        self._looks_and_steps = 0
-        self.tolerance = max(options.gradient_tolerance, FIRST_TOLERANCE)
-        self._last = [np.inf] * constraints
-
-    @property
-    def begun(self) -> bool:
-        """Whether there was one."""
-        return self._looks_and_steps > 0
-
-    @property
-    def iterations(self) -> int:
-        """Iterations of all; the look at the start of each counts as one, but for the first, as in a solve without constraints."""
-        return max(0, self._looks_and_steps - 1)
-
-    @property
-    def left(self) -> int:
-        """Iterations that the next inner solve may take after its look at the start."""
-        return max(0, self.options.max_iterations - self._looks_and_steps)
-
-    def after(
-        self, inner: Inner, errors: Sequence[float], violation: float, rho: Sequence[float]
-    ) -> tuple[End | None, list[bool]]:
-        """Why none follows, or None; and the constraints whose penalties grow.
-
-        errors, rho: the violation of feasibility and complementarity, and the penalty, by constraint. violation: the largest one.
-        """
-        o, stays = self.options, [False] * len(errors)
-        self._looks_and_steps += inner.iterations + 1
-        if not (inner.finite and np.isfinite(violation)):  # penalties of NaN may be zero
-            return End.NON_FINITE, stays
-        self.violation = violation
-        if inner.status.code not in _GOES_ON:
-            return End.STOPPED, stays
-        met = inner.defect <= o.defect_tolerance and max(errors) <= o.constraint_tolerance
-        if met and self.tolerance <= o.gradient_tolerance:
-            return End.SOLVED, stays
-        pairs = zip(errors, self._last, strict=True)
-        grows = [error > max(o.constraint_tolerance, SUFFICIENT * before) for error, before in pairs]
-        if any(slow and own >= o.max_constraint_penalty for slow, own in zip(grows, rho, strict=True)):
-            return End.SATURATED, grows
-        self.tolerance, self._last = max(o.gradient_tolerance, TIGHTENING * self.tolerance), list(errors)
-        self.count += 1
-        if self.count >= o.max_outer_iterations:
-            return End.NOT_MET, grows
-        return End.USED_UP if self.iterations >= o.max_iterations else None, grows
+    solution: Solution
+    errors: tuple[float, ...]
+    violation: float
+    rho: tuple[float, ...]
 
 
-def stiffened(part: Imposed, grows: Any, options: SLQOptions) -> Imposed:
-    """With larger penalties where they grow: a bool, or (n,)."""
-    larger = np.minimum(GROWTH * part.rho, options.max_constraint_penalty)
-    return replace(part, rho=np.where(grows, larger, part.rho))
+class Ended(NamedTuple):
+    """The status, and the iterations of all inner solves; moved: the answer of the last one, None where there was none."""
+
+    status: Status
+    iterations: int
+    moved: Moved | None
 
 
 _GOES_ON = (
@@ -130,47 +84,165 @@ _GOES_ON = (
 """Ends of an inner solve after which multipliers are worth updating."""
 
 
-def status_of(end: End, ocp: OCP, xs: Array, us: Array, inner: Inner, rounds: Rounds) -> Status:
-    """The status of a problem that ended at a trajectory."""
-    if end is End.NON_FINITE:
-        found = _non_finite_constraint(ocp, xs, us)
-        return inner.status if found is None else termination.non_finite(found)
-    o, n = rounds.options, rounds.iterations
-    errors = termination.Errors(inner.kkt, inner.gradient, inner.defect, rounds.violation)
-    measured = termination.Measured(n, errors, o.tolerances)
-    if end is End.SOLVED and inner.status.success:
-        return termination.converged(measured)
-    if end is not End.SOLVED:
-        measured = measured._replace(worst=worst_violation(ocp, xs, us))
-    if end is End.NOT_MET:
-        advice = "Increase max_outer_iterations or constraint_penalty, or start from a better guess."
-        return termination.max_iterations(o.max_outer_iterations, measured, advice, of="max_outer_iterations")
-    if end is End.SATURATED:
-        # at the largest penalties a minimizer is a stationary point of the violation; others are not
-        if inner.status.success:
-            return termination.locally_infeasible(n, measured.worst)
-        return termination.max_penalty(inner.status.code, measured)
-    code = StatusCode.MAX_ITERATIONS if end is End.USED_UP else inner.status.code
-    if code is StatusCode.MAX_ITERATIONS:
-        return termination.max_iterations(o.max_iterations, measured)
-    if code is StatusCode.TIME_LIMIT:
-        return termination.time_limit(o.time_limit, measured)
-    if code is StatusCode.PRECISION_LIMIT:
-        return termination.precision_limit(measured)
-    if code is StatusCode.INTERRUPTED:
-        return termination.interrupted(n)
-    counts = code in (StatusCode.LINE_SEARCH_FAILED, StatusCode.COST_CONVERGED)
-    return termination.of_last_inner_solve(inner.status) if counts else inner.status
+def augmented_lagrangian(
+    problem: Callable[[], OCP], options: SLQOptions, constraints: int, violation: float
+) -> Generator[Inner, Moved | None, Ended]:
+    """Inner solves of a problem until its constraints are met.
+
+    problem: returns it, where a constraint is to be named. violation: of its constraints by the guess.
+    The look of an inner solve at its start counts as an iteration, but for the first, as in a solve without constraints.
+    """
+    o, began, made, updates, moved = options, time.perf_counter(), 0, 0, None
+    slow, last = [False] * constraints, (np.inf,) * constraints
+    tolerance = max(o.gradient_tolerance, FIRST_TOLERANCE)
+    # a look first, whether the rollout of a guess leads to where values are finite
+    looks = not np.isfinite(violation)
+    while True:
+        seconds = None if o.time_limit is None else max(LEAST_TIME, o.time_limit - (time.perf_counter() - began))
+        left = 0 if looks else max(0, o.max_iterations - made)
+        answer = yield Inner(slow, SolveRequest(_with_tolerance(o, tolerance), left, seconds))
+        if answer is None:
+            n = max(0, made - 1)
+            return Ended(termination.interrupted(n) if made else termination.not_started(), n, moved)
+        found, errors, violation, rho = moved = answer
+        made += found.iterations + 1
+        inner, ended = found.status, partial(Ended, iterations=made - 1, moved=moved)
+        if not (np.isfinite(found.cost) and np.isfinite(violation) and np.isfinite(found.xs).all()):
+            culprit = non_finite_constraint(problem(), found.xs, found.us)  # penalties of NaN may be zero
+            return ended(inner if culprit is None else termination.non_finite(culprit))
+        if looks and inner.code is StatusCode.MAX_ITERATIONS:
+            looks = False
+            continue
+        met = at_end(found)["defect"] <= o.defect_tolerance and max(errors) <= o.constraint_tolerance
+        if inner.code not in _GOES_ON or (met and tolerance <= o.gradient_tolerance):
+            return ended(_of_last(inner, _measured(moved, made - 1, o, None if inner.success else problem), o))
+        measured = partial(_measured, moved, made - 1, o, problem)
+        slow = [
+            error > max(o.constraint_tolerance, SUFFICIENT * before) for error, before in zip(errors, last, strict=True)
+        ]
+        if any(grows and own >= o.max_constraint_penalty for grows, own in zip(slow, rho, strict=True)):
+            # at the largest penalties a minimizer is a stationary point of the violation; others are not
+            if inner.success:
+                return ended(termination.locally_infeasible(made - 1, measured().worst))
+            return ended(termination.max_penalty(inner.code, measured()))
+        tolerance, last, updates = max(o.gradient_tolerance, TIGHTENING * tolerance), errors, updates + 1
+        if updates >= o.max_outer_iterations:
+            advice = "Increase max_outer_iterations or constraint_penalty, or start from a better guess."
+            limit = o.max_outer_iterations
+            return ended(termination.max_iterations(limit, measured(), advice, of="max_outer_iterations"))
+        if made > o.max_iterations:
+            return ended(termination.max_iterations(o.max_iterations, measured()))
 
 
-def _non_finite_constraint(ocp: OCP, xs: Array, us: Array) -> termination.NonFinite | None:
-    """The first constraint that is NaN or infinite along a trajectory, or None."""
-    parts = imposed(ocp, 1.0, {})
-    for part, g in zip(parts, values(ocp, parts, xs, us), strict=True):
-        if not np.isfinite(g).all():
-            k, i = (int(v) for v in np.argwhere(~np.isfinite(g))[0])
-            return termination.NonFinite(named(ocp, part, k, i), "the constraint")
-    return None
+@lru_cache(maxsize=64)
+def _with_tolerance(options: SLQOptions, tolerance: float) -> SLQOptions:
+    return replace(options, gradient_tolerance=tolerance)
+
+
+def _measured(moved: Moved, n: int, o: SLQOptions, problem: Callable[[], OCP] | None) -> termination.Measured:
+    """The errors at the end of an inner solve; problem: returns that of which the worst constraint is to be named."""
+    found, end = moved.solution, at_end(moved.solution)
+    errors = termination.Errors(end["kkt"], end["gradient"], end["defect"], moved.violation)
+    worst = None if problem is None else worst_violation(problem(), found.xs, found.us)
+    return termination.Measured(n, errors, o.tolerances, worst)
+
+
+def _of_last(inner: Status, at: termination.Measured, o: SLQOptions) -> Status:
+    """The status where the last inner solve has decided."""
+    match inner.code:
+        case _ if inner.success:
+            return termination.converged(at)
+        case StatusCode.MAX_ITERATIONS:
+            return termination.max_iterations(o.max_iterations, at)
+        case StatusCode.TIME_LIMIT:
+            return termination.time_limit(o.time_limit, at)
+        case StatusCode.PRECISION_LIMIT:
+            return termination.precision_limit(at)
+        case StatusCode.INTERRUPTED:
+            return termination.interrupted(at.iterations)
+        case StatusCode.LINE_SEARCH_FAILED | StatusCode.COST_CONVERGED:
+            return termination.of_last_inner_solve(inner)
+    return inner
+
+
+class Rounds:
+    """The problems of a batch between inner solves: multipliers and penalties, and the trajectory of each.
+
+    guess: xs (n or 1, N + 1, nx), us (n or 1, N, nu). multipliers: of an earlier solution, by name. violation (n,): of the
+    constraints by the last trajectories, penalty (n,): that in their costs, seconds (n,): spent in solves. count: rounds.
+    """
+
+    def __init__(
+        self,
+        batch: Batch,
+        guess: tuple[Array, Array],
+        options: SLQOptions,
+        multipliers: Mapping[str, Array] | None = None,
+    ) -> None:
+        n, self.batch, self.options, self.count = len(batch), batch, options, 0
+        self.parts = imposed(batch, options.constraint_penalty, multipliers)
+        self.xs, self.us = (np.array(np.broadcast_to(rows, (n, *rows.shape[1:])), dtype=float) for rows in guess)
+        xs = self.xs.copy()
+        xs[:, 0] = batch.x0()
+        found = zip(self.parts, values(batch, self.parts, xs, self.us), strict=True)
+        self.violation = np.max([part.violation(g) for part, g in found], axis=0, initial=0.0)
+        self.penalty, self.seconds = np.zeros(n), np.zeros(n)
+
+    def methods(self) -> list[Generator[Inner, Moved | None, Ended]]:
+        """The method of each problem."""
+        given = self.options, len(self.parts)
+        rows = enumerate(self.violation.tolist())
+        return [augmented_lagrangian(partial(self.batch.__getitem__, i), *given, violation) for i, violation in rows]
+
+    def answer(
+        self,
+        numbers: Sequence[int],
+        requests: Sequence[Inner],
+        solve: Callable[[Augmented, tuple[Array, Array], Sequence[Inner]], Iterable[Solution]],
+    ) -> list[Moved | None]:
+        """Answer the requests of some problems; solve: finds their solutions from guesses xs (n, N + 1, nx), us (n, N, nu)."""
+        chosen = list(numbers)
+        for part, slow in zip(self.parts, np.array([r.slow for r in requests], bool).T, strict=True):
+            if slow.any():
+                larger = np.minimum(GROWTH * part.rho[chosen], self.options.max_constraint_penalty)
+                part.rho[chosen] = np.where(slow, larger, part.rho[chosen])
+        own, self.count = Augmented(self.batch, self.parts), self.count + 1
+        if len(chosen) < len(self.batch):
+            own = own.subset(chosen)
+        found = list(solve(own, (self.xs[chosen], self.us[chosen]), requests))
+        waits = termination.not_started()
+        begun = [j for j, s in enumerate(found) if s.status != waits]
+        if len(begun) < len(found):
+            chosen, own, found = [chosen[j] for j in begun], own.subset(begun), [found[j] for j in begun]
+        moved = dict(zip(begun, self._moved(chosen, own, found), strict=True))
+        return [moved.get(j) for j in range(len(numbers))]
+
+    def _moved(self, chosen: list[int], own: Augmented, found: Sequence[Solution]) -> list[Moved]:
+        if not found:
+            return []
+        xs, us = np.array([s.xs for s in found]), np.array([s.us for s in found])
+        self.xs[chosen], self.us[chosen] = xs, us
+        errors, violation, penalty = list[list[float]](), np.zeros(len(found)), np.zeros(len(found))
+        for part, whole, g in zip(own.parts, self.parts, values(own.whole, own.parts, xs, us), strict=True):
+            y, error = part.next_multipliers(g)
+            violation = np.maximum(violation, part.violation(g))
+            penalty += (y * y).sum(axis=(1, 2)) / (2.0 * part.rho)
+            errors.append(error.tolist())
+            whole.y[chosen] = y
+        self.violation[chosen], self.penalty[chosen] = violation, penalty
+        self.seconds[chosen] += [s.meta.get("solve_time", 0.0) for s in found]
+        rows = zip(*errors, strict=True), violation.tolist(), zip(*(p.rho.tolist() for p in own.parts), strict=True)
+        return [Moved(*row) for row in zip(found, *rows, strict=True)]
+
+    def solution(self, i: int, ended: Ended) -> Solution | Status:
+        """The solution of problem i, or the status of one that was not begun; it has no multipliers."""
+        if ended.moved is None:
+            return ended.status
+        found, penalty = ended.moved.solution, float(self.penalty[i])
+        cost = found.cost - penalty
+        if not penalty <= EXACT * abs(cost) and np.isfinite(found.xs).all():
+            cost = self.batch[i].cost(found.xs, found.us)
+        return replace(found, status=ended.status, cost=cost, iterations=ended.iterations)
 
 
 def solve_constrained(
@@ -182,93 +254,38 @@ def solve_constrained(
     multipliers: Mapping[str, Array] | None = None,
 ) -> Solution:
     """A problem with constraints by a solver of problems without; multipliers: of an earlier solution, by name."""
-    return _Solve(ocp, options, callback, solver).run(guess, multipliers or {})
+    rounds = Rounds(Batch.of([ocp]), (guess.xs[None], guess.us[None]), options, multipliers)
+    records: list[IterationRecord] = []
+
+    def of_all(record: IterationRecord, number: int) -> IterationRecord:
+        violation = max(record.constraint_violation, float(rounds.violation[0]))
+        return replace(record, iteration=number, constraint_violation=violation)
+
+    def solve(own: Augmented, at: tuple[Array, Array], requests: Sequence[Inner]) -> list[Solution]:
+        first = len(records)
+        tell = None if callback is None else (lambda r: callback(of_all(r, first + r.iteration)))
+        found = solver(own.ocp, Guess(at[0][0], at[1][0]), requests[0].solve.limited, tell)
+        records.extend(of_all(r, first + k) for k, r in enumerate(found.history))
+        return [found]
+
+    ended: Ended = run_alone(rounds.methods()[0], lambda request: rounds.answer([0], [request], solve)[0])
+    found = rounds.solution(0, ended)
+    assert isinstance(found, Solution)
+    status = found.status
+    if records and status.code is not StatusCode.INTERRUPTED:  # of the point returned, without penalties
+        last = replace(records[-1], cost=found.cost, merit=found.cost, constraint_violation=0.0, times={})
+        records.append(of_all(last, len(records)))
+        trajectory = np.array(found.xs), np.array(found.us)
+        try:
+            if callback is not None:
+                callback(replace(records[-1], iterate=lambda: trajectory))
+        except KeyboardInterrupt:
+            status = termination.interrupted(ended.iterations)
+    return replace(found, status=status, history=tuple(records), multipliers=_by_name(rounds.parts, ocp))
 
 
-class _Solve:
-    """Inner solves of one problem, and what is told of them."""
-
-    def __init__(self, ocp: OCP, options: SLQOptions, callback: Callback | None, solver: Solver) -> None:
-        self.ocp, self.options, self.callback, self.solver = ocp, options, callback, solver
-        self.records: list[IterationRecord] = []
-        self.began = time.perf_counter()
-
-    def run(self, guess: Guess, multipliers: Mapping[str, Array]) -> Solution:
-        """Inner solves until the constraints are met."""
-        parts = imposed(self.ocp, self.options.constraint_penalty, multipliers)
-        self.rounds = rounds = Rounds(self.options, len(parts))
-        xs = np.array(guess.xs, dtype=float)
-        xs[0] = self.ocp.x0
-        rounds.violation = _largest(parts, values(self.ocp, parts, xs, np.asarray(guess.us)))
-        # a look first, whether the roll-out of a guess leads to where values are finite
-        looks = not np.isfinite(rounds.violation)
-        while True:
-            solution = self._inner(parts, guess, 0 if looks else rounds.left)
-            guess, inner, errors, violation = Guess(solution.xs, solution.us), _read(solution), [0.0], np.inf
-            if inner.finite:
-                g = values(self.ocp, parts, solution.xs, solution.us)
-                pairs = [part.multiplied(own) for part, own in zip(parts, g, strict=True)]
-                parts, errors = [part for part, _ in pairs], [float(error) for _, error in pairs]
-                violation = _largest(parts, g)
-            end, grows = rounds.after(inner, errors, violation, [float(part.rho) for part in parts])
-            if looks and end is End.STOPPED and inner.status.code is StatusCode.MAX_ITERATIONS:
-                looks = False
-                continue
-            if end is not None:
-                status = status_of(end, self.ocp, solution.xs, solution.us, inner, rounds)
-                return self._ended(solution, parts, status)
-            parts = [stiffened(part, slow, self.options) for part, slow in zip(parts, grows, strict=True)]
-
-    def _inner(self, parts: Sequence[Imposed], guess: Guess, iterations: int) -> Solution:
-        """The solution for fixed multipliers, by at most so many iterations."""
-        o, rounds = self.options, self.rounds
-        left = None if o.time_limit is None else max(1e-9, o.time_limit - (time.perf_counter() - self.began))
-        inner = replace(o, gradient_tolerance=rounds.tolerance, max_iterations=iterations, time_limit=left)
-
-        def told(record: IterationRecord) -> None:
-            self._tell(replace(record, constraint_violation=max(record.constraint_violation, rounds.violation)))
-
-        return self.solver(augmented(self.ocp, parts), guess, inner, told)
-
-    def _tell(self, record: IterationRecord) -> None:
-        record = replace(record, iteration=len(self.records))
-        self.records.append(replace(record, iterate=None))
-        if self.callback is not None:
-            self.callback(record)
-
-    def _ended(self, solution: Solution, parts: Sequence[Imposed], status: Status) -> Solution:
-        cost = self.ocp.cost(solution.xs, solution.us)
-        # Multipliers of one name have as many rows in all phases, or else the last ones stay.
-        own = [(key_of(part.place, part.place(self.ocp)), part.y) for part in parts]
-        widths = dict.fromkeys((key, y.shape[1]) for key, y in own)
-        found = {
-            key: np.concatenate([y for name, y in own if (name, y.shape[1]) == (key, width)]) for key, width in widths
-        }
-        if self.records and status.code is not StatusCode.INTERRUPTED:  # of the point returned, without penalties
-            last = replace(
-                self.records[-1], cost=cost, merit=cost, constraint_violation=self.rounds.violation, times={}
-            )
-            try:
-                self._tell(replace(last, iterate=lambda: (np.array(solution.xs), np.array(solution.us))))
-            except KeyboardInterrupt:
-                status = termination.interrupted(self.rounds.iterations)
-        return replace(
-            solution,
-            status=status,
-            cost=cost,
-            iterations=self.rounds.iterations,
-            history=tuple(self.records),
-            multipliers=found,
-        )
-
-
-def _read(solution: Solution) -> Inner:
-    """What is read of a solution."""
-    finite = bool(np.isfinite(solution.cost) and np.isfinite(solution.xs).all())
-    last = solution.history[-1] if solution.history else None
-    measures = (0.0, 0.0, 0.0) if last is None else (last.gradient, last.defect, last.kkt)
-    return Inner(solution.status, finite, len(solution.history) - 1, *measures)
-
-
-def _largest(parts: Sequence[Imposed], g: Sequence[Array]) -> float:
-    return max((float(part.violation(own)) for part, own in zip(parts, g, strict=True)), default=0.0)
+def _by_name(parts: Sequence[Imposed], ocp: OCP) -> dict[str, Array]:
+    """The multipliers of one problem; those of one name have as many rows in all phases, or else the last ones stay."""
+    own = [(key_of(part.place, part.place(ocp)), part.y[0]) for part in parts]
+    widths = dict.fromkeys((key, y.shape[1]) for key, y in own)
+    return {key: np.concatenate([y for name, y in own if (name, y.shape[1]) == (key, width)]) for key, width in widths}

@@ -12,7 +12,7 @@ running term is divided by dt.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from typing import Any
@@ -25,9 +25,10 @@ from dynamics_backends.protocol import Array, HasPartials, Map
 from dynamics_backends.scalar import Rows, Scalar
 from trajopt.problem.constraints import UNBOUNDED, Constraint
 from trajopt.problem.expansion import residual_batch
-from trajopt.problem.ocp import OCP, Phase
+from trajopt.problem.ocp import OCP
 from trajopt.problem.terms import CostTerm
-from trajopt.solvers.termination import WorstConstraint
+from trajopt.solvers.problems.batch import Batch
+from trajopt.solvers.termination import NonFinite, WorstConstraint
 
 SHIFT, LOWER, UPPER = "shift", "lower", "upper"
 OWN = "constraint: "
@@ -104,10 +105,10 @@ def places(ocp: OCP) -> list[Place]:
 
 @dataclass(frozen=True, eq=False)
 class Imposed:
-    """A constraint with multipliers and penalties, of one problem or, with a first axis, of several.
+    """A constraint of n problems with multipliers and penalties.
 
-    place: where it stands, with K knots. y, lower, upper (.., K, nr): multipliers and bounds. rho (..): penalties. scale (.., K):
-    of the cost. active (K, nr): which components are imposed. Axes of length one stand for all problems.
+    place: where it stands, with K knots. y (n, K, nr): multipliers. rho (n,): penalties. scale (n or 1, K): of the cost.
+    lower, upper (n or 1, K, nr): bounds. active (K, nr): which components are imposed.
     """
 
     place: Place
@@ -118,56 +119,59 @@ class Imposed:
     upper: Array
     active: Array
 
-    def bounded(self, g: Array) -> Array:
-        """Values g (.., K, nr) with those that are not imposed moved within their bounds."""
-        return np.where(self.active, g, np.clip(g, self.lower, self.upper))
+    def rows(self, chosen: Sequence[int]) -> Imposed:
+        """The constraint of the problems of these numbers."""
+        whole = (self.y, self.rho, self.scale, self.lower, self.upper)
+        y, rho, scale, lower, upper = (a[chosen] if len(a) == len(self.y) else a for a in whole)
+        return Imposed(self.place, y, rho, scale, lower, upper, self.active)
 
     @property
     def weight(self) -> Array:
-        """The weight of the cost term, (.., K, nr)."""
-        return np.where(self.active, self.rho[..., None, None] / self.scale[..., None], 0.0)
+        """The weight of the cost term, (n, K, nr)."""
+        return np.where(self.active, self.rho[:, None, None] / self.scale[..., None], 0.0)
 
     @property
     def parameters(self) -> dict[str, Array]:
-        """What the cost term reads beside the constraint's own parameters, each (.., K, nr), in its order."""
+        """Parameters of the cost term beside those of the constraint, each (n or 1, K, nr), in its order."""
         lower, upper = np.maximum(self.lower, -UNBOUNDED), np.minimum(self.upper, UNBOUNDED)
-        return {SHIFT: self.y / self.rho[..., None, None], LOWER: lower, UPPER: upper}
+        return {SHIFT: self.y / self.rho[:, None, None], LOWER: lower, UPPER: upper}
 
     @property
     def equal(self) -> Array:
-        """(.., nr) which components are equalities."""
+        """(n or 1, nr) which components are equalities, which is part of the code of a cost term."""
         return (self.lower == self.upper).all(axis=-2)
 
     def term(self, ocp: OCP) -> CostTerm:
-        """The cost term of one problem."""
-        c, own, weight = self.place(ocp), self.parameters, self.weight
+        """The cost term of the first problem."""
+        c, own, weight = self.place(ocp), {key: value[0] for key, value in self.parameters.items()}, self.weight[0]
         if self.place.phase is None:
             own, weight = {key: value[0] for key, value in own.items()}, weight[0]
         residual: Any = c.residual
-        made = _penalized_map(residual, tuple(self.equal.tolist()))
+        made = _penalized_map(residual, tuple(self.equal[0].tolist()))
         return CostTerm(c.name, made, weight, _named(c.parameters) | own)
 
     def violation(self, g: Array) -> Array:
-        """The largest violation of values, (..)."""
+        """The largest violation of values, (n,)."""
         return np.abs(g - np.clip(g, self.lower, self.upper)).max(axis=(-2, -1), initial=0.0)
 
-    def multiplied(self, g: Array) -> tuple[Imposed, Array]:
-        """With the next multipliers; the violation of feasibility and complementarity, |g - P(z)|, (..)."""
-        rho = self.rho[..., None, None]
+    def next_multipliers(self, g: Array) -> tuple[Array, Array]:
+        """Multipliers (n, K, nr) for values g, and the violation of feasibility and complementarity, |g - P(z)|, (n,)."""
+        rho = self.rho[:, None, None]
         z = g + self.y / rho
         projected = np.clip(z, self.lower, self.upper)
-        return replace(self, y=rho * (z - projected)), np.abs(g - projected).max(axis=(-2, -1), initial=0.0)
+        return rho * (z - projected), np.abs(g - projected).max(axis=(-2, -1), initial=0.0)
 
 
-def imposed(ocp: OCP, rho: float, multipliers: Mapping[str, Array]) -> list[Imposed]:
-    """All constraints at the penalty rho, with the multipliers given by name (:func:`key_of`), else zero."""
-    parts = []
-    for place in places(ocp):
-        c, K = place(ocp), place.count
-        given, shape = multipliers.get(key_of(place, c)), (K, c.residual.n_out)
-        y = np.zeros(shape) if given is None or given.shape != shape else np.array(given)
-        scale = np.ones(1) if place.phase is None else ocp.phases[place.phase].weights
-        parts.append(Imposed(place, y, np.array(rho), scale, *c.bounds(K), active_at(place, c)))
+def imposed(batch: Batch, rho: float, multipliers: Mapping[str, Array] | None = None) -> list[Imposed]:
+    """All constraints of a batch at the penalty rho, with multipliers given by name (:func:`key_of`), else zero."""
+    n, parts = len(batch), []
+    for place in places(batch.ocp):
+        c, K = place(batch.ocp), place.count
+        y, given = np.zeros((n, K, c.residual.n_out)), (multipliers or {}).get(key_of(place, c))
+        if given is not None and given.shape == y.shape[1:]:
+            y[:] = given
+        scale = np.ones((1, 1)) if place.phase is None else batch.weights(place.phase)
+        parts.append(Imposed(place, y, np.full(n, rho), scale, *batch.limits(place, K), active_at(place, c)))
     return parts
 
 
@@ -183,29 +187,84 @@ def active_at(place: Place, constraint: Constraint) -> Array:
     return active
 
 
-def values(ocp: OCP, parts: Sequence[Imposed], xs: Array, us: Array) -> list[Array]:
-    """g (K, nr) of each constraint along a trajectory."""
-    found = []
+def _parameters(batch: Batch, place: Place) -> Array:
+    """The parameters of a constraint, (n or 1, K, size)."""
+    return batch.path(lambda ocp: [place(ocp)], place.count)
+
+
+def values(batch: Batch, parts: Sequence[Imposed], xs: Array, us: Array) -> list[Array]:
+    """g (n, K, nr) of each constraint along trajectories; components that are not imposed are moved within their bounds."""
+    n, t, found = len(xs), batch.t(), list[Array]()
     for part in parts:
-        c, knots = part.place(ocp), part.place.knots
-        u = us[knots] if part.place.phase is not None else us[:1, :0]
+        c, knots, K = part.place(batch.ocp), part.place.knots, part.place.count
+
+        def flat(a: Array, K: int = K) -> Array:
+            return (a if len(a) == n else np.broadcast_to(a, (n, *a.shape[1:]))).reshape(n * K, *a.shape[2:])
+
+        p = {}
+        if c.parameters:
+            ends = np.cumsum([np.shape(own)[-1] for own in c.parameters.values()])
+            columns = np.split(flat(_parameters(batch, part.place)), ends[:-1], axis=1)
+            p = dict(zip(c.parameters, columns, strict=True))
+        u = us[:, knots] if part.place.phase is not None else us[:, :1, :0]
         with np.errstate(all="ignore"):
-            g = c.residual(*residual_batch(c.residual, xs[knots], u, ocp.t[knots], c.parameters))
-        found.append(part.bounded(np.asarray(g).T))
+            rows = c.residual(*residual_batch(c.residual, flat(xs[:, knots]), flat(u), flat(t[:, knots]), p))
+        g = np.asarray(rows).T.reshape(n, K, -1)
+        found.append(g if part.active.all() else np.where(part.active, g, np.clip(g, part.lower, part.upper)))
     return found
 
 
-def augmented(ocp: OCP, parts: Sequence[Imposed]) -> OCP:
-    """The problem without constraints, with their cost terms."""
+class Augmented(Batch):
+    """The problems of a batch without constraints, with their cost terms. parts: constraints of n problems."""
 
-    def terms(phase: int | None) -> list[CostTerm]:
-        return [part.term(ocp) for part in parts if part.place.phase == phase]
+    def __init__(self, whole: Batch, parts: Sequence[Imposed]) -> None:
+        vars(self).update(vars(whole))
+        self.whole, self.parts = whole, list(parts)
+        self.penalties = self._terms(whole.ocp, 0)
+        self.ocp = self._augmented(whole.ocp, self.penalties)
 
-    def running(i: int, phase: Phase) -> Phase:
-        return replace(phase, terms=(*phase.terms, *terms(i)), constraints=())
+    def _terms(self, ocp: OCP, i: int) -> list[CostTerm]:
+        return [(part if len(self) == 1 else part.rows([i])).term(ocp) for part in self.parts]
 
-    phases = tuple(running(i, phase) for i, phase in enumerate(ocp.phases))
-    return replace(ocp, phases=phases, terminal=(*ocp.terminal, *terms(None)), terminal_constraints=())
+    def _augmented(self, ocp: OCP, penalties: Sequence[CostTerm]) -> OCP:
+        def more(phase: int | None) -> list[CostTerm]:
+            return [term for part, term in zip(self.parts, penalties, strict=True) if part.place.phase == phase]
+
+        phases = tuple(
+            replace(phase, terms=(*phase.terms, *more(i)), constraints=()) for i, phase in enumerate(ocp.phases)
+        )
+        return replace(ocp, phases=phases, terminal=(*ocp.terminal, *more(None)), terminal_constraints=())
+
+    def __getitem__(self, i: int) -> OCP:
+        ocp = self.whole[i]
+        return self._augmented(ocp, self._terms(ocp, i))
+
+    def subset(self, indices: Sequence[int]) -> Augmented:
+        """The problems of these numbers."""
+        chosen = list(indices)
+        return Augmented(self.whole.subset(chosen), [part.rows(chosen) for part in self.parts])
+
+    def theta(self, terms: Callable[[OCP], Sequence[CostTerm]], K: int) -> Array:
+        """Weights and parameters of some cost terms on K knots, (n or 1, K, size), those of the constraints behind the others."""
+        own = {id(term) for term in terms(self.ocp)}
+        blocks = [self.whole.theta(terms, K)]
+        for part, term in zip(self.parts, self.penalties, strict=True):
+            if id(term) in own:
+                blocks += [part.weight, _parameters(self.whole, part.place), *part.parameters.values()]
+        return np.concatenate([np.broadcast_to(b, (len(self), K, b.shape[-1])) for b in blocks], axis=2)
+
+
+def augmented(ocp: OCP, rho: float) -> OCP:
+    """The problem without constraints, with their cost terms at the penalty rho."""
+    alone = Batch.of([ocp])
+    return Augmented(alone, imposed(alone, rho)).ocp
+
+
+def _of_one(ocp: OCP, xs: Array, us: Array) -> list[tuple[Imposed, Array]]:
+    """Each constraint of a problem, and its values (K, nr) along a trajectory."""
+    alone = Batch.of([ocp])
+    parts = imposed(alone, 1.0)
+    return [(part, g[0]) for part, g in zip(parts, values(alone, parts, xs[None], us[None]), strict=True)]
 
 
 def named(ocp: OCP, part: Imposed, k: int, i: int) -> str:
@@ -215,10 +274,19 @@ def named(ocp: OCP, part: Imposed, k: int, i: int) -> str:
 
 def worst_violation(ocp: OCP, xs: Array, us: Array) -> WorstConstraint | None:
     """The constraint that a trajectory violates most, by name and knot; None where none is violated."""
-    worst, parts = None, imposed(ocp, 1.0, {})
-    for part, g in zip(parts, values(ocp, parts, xs, us), strict=True):
-        excess = np.abs(g - np.clip(g, part.lower, part.upper))
+    worst = None
+    for part, g in _of_one(ocp, xs, us):
+        excess = np.abs(g - np.clip(g, part.lower[0], part.upper[0]))
         if excess.size and excess.max() > (0.0 if worst is None else worst.violation):
             k, i = (int(v) for v in np.unravel_index(np.argmax(excess), excess.shape))
             worst = WorstConstraint(named(ocp, part, k, i), float(excess[k, i]))
     return worst
+
+
+def non_finite_constraint(ocp: OCP, xs: Array, us: Array) -> NonFinite | None:
+    """The first constraint that is NaN or infinite along a trajectory, or None."""
+    for part, g in _of_one(ocp, xs, us):
+        if not np.isfinite(g).all():
+            k, i = (int(v) for v in np.argwhere(~np.isfinite(g))[0])
+            return NonFinite(named(ocp, part, k, i), "the constraint")
+    return None

@@ -9,77 +9,38 @@ them.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from dataclasses import replace
-from typing import TypeVar
+from typing import Any
 
-from trajopt.results.records import Callback, IterationRecord
+from trajopt.results.records import Callback
 from trajopt.results.solution import Solution
-from trajopt.results.status import STOPPED, StatusCode
-from trajopt.solvers.options import LEAST_TIME, SLQOptions
-
-Options = TypeVar("Options", bound=SLQOptions)
-
-
-def started_twice(
-    run: Callable[[Options, Callback | None], Solution], options: Options, callback: Callback | None
-) -> Solution:
-    """What ``run`` finds, where linear gaps have blown up with a second start; run: solves from the guess."""
-    began = time.perf_counter()
-    found = run(options, callback)
-    if not blown_up(found, found.history[-1].defect if found.history else 0.0, options):
-        return found
-    again = restarted(options, found, time.perf_counter() - began)
-    return of_both(found, run(again, continued(callback, len(found.history))))
+from trajopt.results.status import Status, StatusCode
+from trajopt.solvers.methods.delegation import Continued, Second, SolveRequest, at_end, started_twice
+from trajopt.solvers.methods.driver import run_alone
+from trajopt.solvers.options import SLQOptions
 
 
-def blown_up(found: Solution, defect: float, options: SLQOptions) -> bool:
-    """Whether a solve with linear gaps ended without a step while its gaps were open, with iterations left; defect: the largest."""
+def with_nonlinear_gaps(options: SLQOptions, max_iterations: int) -> Generator[SolveRequest, Any, Solution | Status]:
+    """A solve from the guess, and where its linear gaps have blown up another one with nonlinear gaps."""
+
     linear = options.shooting != "single" and options.gaps == "linear"
-    stuck = found.status.code in (StatusCode.LINE_SEARCH_FAILED, StatusCode.NON_FINITE)
-    return linear and stuck and not defect <= options.defect_tolerance and 0 < found.iterations < options.max_iterations
+
+    def second(found: Solution) -> Second | None:
+        stuck = found.status.code in (StatusCode.LINE_SEARCH_FAILED, StatusCode.NON_FINITE)
+        if not (linear and stuck and found.iterations) or at_end(found)["defect"] <= options.defect_tolerance:
+            return None
+        end = f"The solve with linear gaps ended with {found.status.code} after {found.iterations} iterations."
+        return Second(replace(options, gaps="nonlinear"), end, "with nonlinear gaps")
+
+    return started_twice(options, max_iterations, second)
 
 
-def restarted(options: Options, found: Solution, spent: float) -> Options:
-    """The options of the second start, with what is left of iterations and time; spent: seconds."""
-    left = options.max_iterations - found.iterations
-    limit = None if options.time_limit is None else max(options.time_limit - spent, LEAST_TIME)
-    return replace(options, gaps="nonlinear", max_iterations=left, time_limit=limit)
-
-
-def continued(callback: Callback | None, first: int) -> Callback | None:
-    """The callback, with the records numbered from ``first`` on."""
-    if callback is None:
-        return None
-
-    def told(record: IterationRecord) -> None:
-        callback(replace(record, iteration=record.iteration + first))
-
-    return told
-
-
-def of_both(
-    found: Solution, second: Solution, first_end: str | None = None, start: str = "with nonlinear gaps"
+def solve_twice(
+    run: Callable[[Any, Callback | None], Solution], options: SLQOptions, callback: Callback | None
 ) -> Solution:
-    """The second solution if it is one, else the first; with the records of both.
-
-    first_end, start: a sentence on how the first one ended, and what is new of the second. Where neither is one, the advice is
-    that of the second, whose gaps the first would advise; unless the first names a place. A second start that was stopped by hand
-    or by its time limit ends the solve as such, with the first one's trajectory.
-    """
-    first = len(found.history)
-    best = second if second.status.success else found
-    how = "converged" if second.status.success else f"ended with {second.status.code}"
-    first_end = (
-        first_end or f"The solve with linear gaps ended with {found.status.code} after {found.iterations} iterations."
-    )
-    last = second.status if second.status.code in STOPPED else best.status
-    message = last.message if first_end in last.message else f"{last.message} {first_end}"
-    advice = last.advice if last.knot is not None else second.status.advice
-    return replace(
-        best,
-        status=replace(last, message=f"{message} A second start {start} {how}.", advice=advice),
-        iterations=found.iterations + second.iterations,
-        history=(*found.history, *(replace(r, iteration=r.iteration + first) for r in second.history)),
-    )
+    """Answer the requests of :func:`with_nonlinear_gaps`; run: solves with options."""
+    tell = None if callback is None else Continued(callback)
+    method = with_nonlinear_gaps(options, options.max_iterations)
+    found: Solution = run_alone(method, lambda request: run(request.limited, tell))
+    return found

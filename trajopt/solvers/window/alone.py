@@ -12,10 +12,10 @@ from trajopt.problem.ocp import OCP
 from trajopt.results.records import Journal
 from trajopt.results.solution import Solution
 from trajopt.solvers import termination
+from trajopt.solvers.methods.driver import run_alone
 from trajopt.solvers.methods.method import End, Method
 from trajopt.solvers.methods.requests import Solved
 from trajopt.solvers.options import MethodOptions, SLQOptions
-from trajopt.solvers.window.driver import run_alone
 from trajopt.solvers.window.status import Blamed, status_of
 
 

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from trajopt.solvers.window.driver import WAIT
+from trajopt.solvers.methods.driver import WAIT
 
 DONE = 0
 """The kind of work that a slot waits for whose answer is there."""

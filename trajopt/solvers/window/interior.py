@@ -15,11 +15,11 @@ from trajopt.results.status import Status
 from trajopt.solvers import termination
 from trajopt.solvers.interior.named_multipliers import by_name, of_start
 from trajopt.solvers.interior.stage_program import StageProgram
+from trajopt.solvers.methods.driver import run_alone
 from trajopt.solvers.methods.interior_point import Ended, InteriorPoint
 from trajopt.solvers.methods.interior_requests import Restore, Restored, Trial
 from trajopt.solvers.options import IPMOptions
 from trajopt.solvers.window import interior_status
-from trajopt.solvers.window.driver import run_alone
 from trajopt.solvers.window.interior_numpy import Feasibility, InteriorNumpy
 from trajopt.solvers.window.interior_slot import InteriorSlot
 from trajopt.solvers.window.interior_workspace import Workspace

@@ -21,6 +21,7 @@ from dynamics_backends.compiled.interface.libraries import (
 )
 from trajopt.lq.compiled_lq import CompiledLQ, abreast
 from trajopt.problem.ocp import OCP
+from trajopt.solvers.methods.driver import WAIT
 from trajopt.solvers.methods.requests import (
     FRACTIONS,
     Accept,
@@ -37,7 +38,6 @@ from trajopt.solvers.methods.requests import (
     Turn,
 )
 from trajopt.solvers.window import newton_slot
-from trajopt.solvers.window.driver import WAIT
 from trajopt.solvers.window.groups import GroupedWindow
 from trajopt.solvers.window.newton_slot import NewtonSlot
 from trajopt.solvers.window.slots import loaded, window_source

@@ -125,6 +125,28 @@ def test_what_was_made_for_a_problem_serves_others_of_its_structure(monkeypatch)
         RealTimeSLQ().respond(np.zeros(2))
 
 
+@pytest.mark.parametrize("planner", [RealTimeSLQ(), to.RealTimeSQP()])
+def test_each_response_needs_a_preparation(planner):
+    ocp = problem()
+    planner.prepare(ocp, cold(ocp))
+    planner.respond(ocp.x0)
+    with pytest.raises(RuntimeError, match="prepare before"):
+        planner.respond(ocp.x0)
+
+
+def test_a_preparation_that_fails_is_none_and_the_next_one_serves():
+    ocp, planner = problem(), to.RealTimeSQP()
+    planner.prepare(ocp, cold(ocp))
+    first, bad = planner.respond(ocp.x0), cold(ocp)
+    bad.guess.xs[:] = np.nan
+    with pytest.raises(ValueError, match="NaN or infinity along the trajectory"):
+        planner.prepare(ocp, bad)
+    with pytest.raises(RuntimeError, match="prepare before"):
+        planner.respond(ocp.x0)
+    planner.prepare(ocp, cold(ocp))
+    np.testing.assert_allclose(planner.respond(ocp.x0).xs, first.xs, atol=1e-9)
+
+
 def test_a_failure_is_a_status():
     ocp = problem()
     terms = (ocp.phases[0].terms[0], ocp.phases[0].terms[1])  # nothing weighs the control of the last knot

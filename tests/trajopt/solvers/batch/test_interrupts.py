@@ -2,6 +2,7 @@
 
 import signal
 import threading
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,11 +10,12 @@ from batch_cases import N, swing, varied
 
 import trajopt as to
 from trajopt import Batch, StatusCode
-from trajopt.solvers.batch import attempts, interior, newton, processes, shooting
+from trajopt.solvers import auto
+from trajopt.solvers.batch import interior, newton, processes, shooting
 from trajopt.solvers.batch.interrupts import interrupted, noted, raising, running
 
 pytestmark = pytest.mark.needs_compiler
-SOLVERS = {"slq": shooting, "ddp": newton, "ipm": interior}
+SOLVERS = {"slq": shooting.ShootingBatch, "ddp": newton.NewtonBatch, "ipm": interior.InteriorBatch}
 
 
 @pytest.fixture(autouse=True)
@@ -51,7 +53,7 @@ def case(solver, n=N):
 @pytest.mark.parametrize("solver", SOLVERS)
 def test_before_anything_is_begun_it_is_raised(monkeypatch, solver):
     batch, guess = case(solver)
-    pressing(monkeypatch, SOLVERS[solver], "_Problems")
+    pressing(monkeypatch, SOLVERS[solver], "__init__")
     with pytest.raises(KeyboardInterrupt):
         to.solve_batch(batch, guess=guess, solver=solver)
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
@@ -77,7 +79,7 @@ def test_in_the_moment_in_which_threads_start_it_ends_them(monkeypatch, solver):
 @pytest.mark.parametrize("solver", SOLVERS)
 def test_while_verdicts_are_found_it_loses_nothing(monkeypatch, solver):
     batch, guess = case(solver)
-    pressing(monkeypatch, SOLVERS[solver]._Problems, "status")
+    pressing(monkeypatch, SOLVERS[solver], "status")
     found = to.solve_batch(batch, guess=guess, solver=solver)
     assert found.stopped and found.success.all()
 
@@ -85,7 +87,7 @@ def test_while_verdicts_are_found_it_loses_nothing(monkeypatch, solver):
 def test_between_the_attempts_of_the_default_it_keeps_what_was_found(monkeypatch):
     ocp = swing(constrained=False, horizon=24)
     values, guess = varied(ocp, size=0.8)
-    pressing(monkeypatch, attempts, "start_of_next")
+    pressing(monkeypatch, auto, "start_of_next")
     found = to.solve_batch(Batch(ocp, values), guess=guess, options={"max_iterations": 5})
     assert found.stopped and not found.success.all() and np.isfinite(found.cost).all()
     assert [len(s.meta["attempts"]) for s in found] == [1] * N
@@ -95,10 +97,35 @@ def test_between_the_attempts_of_the_default_it_keeps_what_was_found(monkeypatch
 def test_in_the_preparation_of_a_second_attempt_it_keeps_the_first(monkeypatch, times):
     ocp = swing(constrained=False, horizon=24)
     values, guess = varied(ocp, size=0.8)
-    pressing(monkeypatch, interior, "_Problems", times=times)
+    pressing(monkeypatch, interior.InteriorBatch, "__init__", times=times)
     found = to.solve_batch(Batch(ocp, values), guess=guess, options={"max_iterations": 5})
     assert found.stopped and np.isfinite(found.cost).all()
     assert all(s.meta["attempts"][0]["solver"] == "ddp" for s in found)
+
+
+@pytest.mark.parametrize("solver", ["ddp", "auto"])
+def test_problems_of_another_kind_are_not_begun_after_it(solver):
+    """One problem has a control that may take one value alone, or a limit that leaves no room, and is asked for first."""
+    ocp = swing(constrained=False)
+    if solver == "auto":
+        limit = to.state_bounds(ocp.manifold, -9.0, 9.0, name="end")
+        ocp = replace(ocp, terminal_constraints=(limit,))
+    values, guess = varied(ocp)
+    upper = np.full((N, 4), 9.0)
+    upper[2, 3] = -9.0
+    batch = Batch(
+        ocp,
+        values
+        | ({"end.upper": upper} if solver == "auto" else {"u_upper": upper[:, 2:], "u_lower": np.full((N, 2), -9.0)}),
+    )
+
+    def interrupt(done, total):
+        if done:
+            raise KeyboardInterrupt
+
+    found = to.solve_batch(batch, guess=guess, callback=interrupt, solver=solver, threads=1)
+    assert found.stopped and np.isfinite(found.xs[2]).all() and np.isnan(np.delete(found.xs, 2, axis=0)).all()
+    assert all("before this problem started" in found.messages[i] for i in range(N) if i != 2)
 
 
 def test_a_solve_one_by_one_ends_at_once(monkeypatch):

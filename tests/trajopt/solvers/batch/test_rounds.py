@@ -1,9 +1,12 @@
 """Batches of constrained problems by SLQ's family and DDP: inner solves in lanes, each solution that of a single solve."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from batch_cases import GOAL, N, check_each, swing, varied, varied_constraints
 from contact_cases import hop
+from swing_ups import bundled_swing_up
 
 import trajopt as to
 from trajopt import Batch, Guess, StatusCode
@@ -72,7 +75,7 @@ def test_one_that_cannot_be_solved_stops_nobody(solver):
     assert found.status[0].component is not None
 
 
-def test_problems_with_other_equations_are_solved_alone():
+def test_problems_with_other_equations_have_rounds_of_their_own():
     """Which bounds are equalities is part of the code."""
     ocp = swing(constrained=True)
     values, guess = varied(ocp)
@@ -80,8 +83,39 @@ def test_problems_with_other_equations_are_solved_alone():
     lower[[0, 4], 1] -= 0.01
     batch = Batch(ocp, {**values, "reach.lower": lower, "reach.upper": upper})
     found = to.solve_batch(batch, guess=guess, solver="fddp")
-    assert found.meta["how"] == "lanes" and found.meta["referred"] == [0, 4]
+    assert found.meta["how"] == "lanes" and found.success.all()
     check_each(found, batch, guess, {}, "fddp", atol=1e-7)
+
+
+@pytest.mark.parametrize("solver", ["ilqr", "fddp"])
+def test_a_rollout_leads_away_from_where_a_constraint_is_not_finite(solver):
+    """Single shooting rolls the controls of the guess out, whose states count for nothing."""
+    ocp = swing(constrained=True)
+    pole = to.residual_constraint("pole", lambda x, u, t, p: [1.0 / (x[0] - 0.1)], ocp.manifold, 1, -20.0, 1e6)
+    phase = ocp.phases[0]
+    ocp = replace(ocp, phases=(replace(phase, constraints=(*phase.constraints, pole)),))
+    values, guess = varied(ocp)
+    guess.xs[2:4, 1:, 0] = 0.1
+    batch = Batch(ocp, values)
+    found = to.solve_batch(batch, guess=guess, solver=solver)
+    finite = [s.code is not StatusCode.NON_FINITE for s in found.status]
+    assert found.meta["how"] == "lanes" and finite == [solver == "ilqr" or i not in (2, 3) for i in range(N)]
+    check_each(found, batch, guess, {}, solver, atol=1e-6, rel=1e-8)
+
+
+def test_a_second_start_is_one_of_an_inner_solve(monkeypatch):
+    """Double pendulums that hang at rest have to stand up; the others go on with their linear gaps."""
+    ocp, hanging = bundled_swing_up()
+    up = np.r_[ocp.terminal[0].parameters["reference"]]
+    goal = to.state_bounds(ocp.manifold, up, up, name="up")
+    ocp = replace(ocp, terminal_constraints=(goal,))
+    easy = to.solve(ocp, hanging, {"max_iterations": 600}, solver="fddp")
+    guesses = [hanging, Guess(easy.xs, easy.us), hanging]
+    found = to.solve_batch(ocp, {"x0": np.tile(ocp.x0, (3, 1))}, guesses, {"max_iterations": 600}, solver="slq")
+    single = to.solve(ocp, hanging, {"max_iterations": 600}, solver="slq")
+    assert found.meta["how"] == "lanes" and found.success.all() and single.status.success
+    assert (found.iterations[[0, 2]] == single.iterations).all()
+    assert found.cost[[0, 2]] == pytest.approx(single.cost, rel=1e-9)
 
 
 def test_a_limit_of_time_is_of_each_problem():

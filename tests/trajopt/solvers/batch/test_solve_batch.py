@@ -21,7 +21,7 @@ from dynamics_backends import scalar as sm
 from dynamics_backends.rigid_body.algorithms.regressor import inertial_parameters
 from trajopt import Batch, Guess, StatusCode
 from trajopt.solvers.batch import processes
-from trajopt.solvers.batch.shooting import in_lanes
+from trajopt.solvers.batch.shooting import ShootingBatch
 
 pytestmark = pytest.mark.needs_compiler
 N = 9
@@ -511,9 +511,8 @@ def test_guesses_that_do_not_fit():
     with pytest.raises(ValueError, match="a list of problems was given"):
         to.solve_batch([ocp, ocp], values)
     with pytest.raises(ValueError, match="not compiled as a whole"):
-        in_lanes(
-            Batch(interpreted(ocp), values), to.constant_guess(ocp), to.SLQOptions(), gains=False, threads=1, told=None
-        )
+        guess = to.constant_guess(ocp)
+        ShootingBatch(Batch(interpreted(ocp), values), guess, to.SLQOptions(), gains=False, threads=1)
     assert to.solve_batch(interpreted(ocp), values, options={"max_iterations": 1}).meta["how"] == "one after the other"
 
 

@@ -11,7 +11,7 @@ from textbook_systems import double_integrator
 
 import trajopt as to
 from problems.robots import erd_names
-from trajopt.solvers.direct.second_start import PATIENCE, started_twice
+from trajopt.solvers.direct.second_start import PATIENCE, solve_twice
 from trajopt.solvers.options import SQPOptions
 
 needs_erd = pytest.mark.skipif(not erd_names(), reason="example-robot-data is not installed")
@@ -95,7 +95,7 @@ def integrators():
 def starts(method, **options):
     ocp = integrators()
     guess = to.Guess(np.ones((ocp.horizon + 1, 2)), np.ones((ocp.horizon, 1)))
-    return started_twice(method, ocp, guess, SQPOptions(**options), None)
+    return solve_twice(method, ocp, guess, SQPOptions(**options), None)
 
 
 def test_it_follows_where_gaps_stay_open():
@@ -135,5 +135,5 @@ def test_nothing_is_given_up_where_there_is_no_other_start():
     step = to.SampledSystem(to.make_backend(cube, "forward_ad"), "semi_implicit_euler")
     ocp = to.OCP.single_phase(step, [0.0, 0.0], 5, 0.1, [to.control_cost(1)])
     method = Scripted([3.0] * 201)
-    found = started_twice(method, ocp, to.Guess(np.ones((6, 2)), np.ones((5, 1))), SQPOptions(max_iterations=200), None)
+    found = solve_twice(method, ocp, to.Guess(np.ones((6, 2)), np.ones((5, 1))), SQPOptions(max_iterations=200), None)
     assert len(method.guesses) == 1 and found.iterations == 200 and found.status.message == "The end."

@@ -22,7 +22,7 @@ from trajopt import (
 )
 from trajopt.solvers.options import SLQOptions
 from trajopt.solvers.shooting.augmented_lagrangian import solve_constrained
-from trajopt.solvers.shooting.penalized import augmented, imposed, worst_violation
+from trajopt.solvers.shooting.penalized import augmented, worst_violation
 from trajopt.solvers.slq import slq
 
 H, N = 0.1, 10
@@ -98,7 +98,8 @@ def test_the_same_optimum_as_direct_multiple_shooting(solver):
     ocp = swing_up()
     goal = np.array([0.0, np.pi, 0.0, 0.0])
     guess = Guess(np.linspace(0.0, 1.0, 26)[:, None] * goal, np.zeros((25, 1)))
-    direct, shooting = solve(ocp, guess, solver="dms"), solve(ocp, guess, {"max_iterations": 600}, solver=solver)
+    direct = solve(ocp, guess, solver="dms", check=False)  # the track is exceeded between these long time steps
+    shooting = solve(ocp, guess, {"max_iterations": 600}, solver=solver, check=False)
     assert direct.status.success and shooting.status.success, shooting.status
     assert shooting.cost == pytest.approx(direct.cost, rel=1e-5)
     np.testing.assert_allclose(shooting.xs, direct.xs, atol=1e-4)
@@ -109,7 +110,7 @@ def test_the_same_optimum_as_direct_multiple_shooting(solver):
 
 def penalized_problem(ocp):
     """The problem without constraints of an inner solve with the penalty 1."""
-    return augmented(ocp, imposed(ocp, 1.0, {}))
+    return augmented(ocp, 1.0)
 
 
 def test_the_gradient_of_the_penalty_is_that_of_the_next_multiplier():
@@ -145,7 +146,7 @@ def test_a_constraint_names_its_parameters_as_it_likes():
 def test_the_inner_problem_has_no_constraints_and_the_same_structure_for_new_values():
     ocp = mass(constraints=[state_bounds(sampled(textbook.double_integrator()).manifold, -3.0, 3.0)])
     first, second = penalized_problem(ocp), penalized_problem(ocp.updated("state bounds", upper=2.0))
-    assert first.constraints() == [] == augmented(ocp, []).constraints()
+    assert first.constraints() == []
     for a, b in zip(first.terms(), second.terms(), strict=True):
         assert a.residual is b.residual
     assert not first.phases[0].terms[-1].weight[0].any()  # x0 is given

@@ -5,12 +5,12 @@ import pytest
 
 from trajopt.lq.lq import LQProblem, cost_change, forward, solve_riccati
 from trajopt.lq.lq_solver import NumpyLQ
+from trajopt.solvers.methods.driver import run_alone
 from trajopt.solvers.methods.shooting import Models, ShootingMethod
 from trajopt.solvers.methods.shooting_requests import Point, Step
 from trajopt.solvers.options import SLQOptions
 from trajopt.solvers.rules.line_search import ADRIFT, Drift, Found, Trial, reference
 from trajopt.solvers.shooting.iterate import slope
-from trajopt.solvers.window.driver import run_alone
 
 
 def searched(cost, before=()) -> tuple[Found, list[float]]:

@@ -17,7 +17,7 @@ from dynamics_backends.protocol import Array
 from trajopt.problem.constraints import Constraint
 from trajopt.problem.ocp import OCP, Phase
 from trajopt.problem.terms import CostTerm
-from trajopt.solvers.batch.problems.structure import require_alike
+from trajopt.solvers.problems.structure import require_alike
 from trajopt.stage.source.constraint_source import constraint_theta
 from trajopt.stage.source.term_source import by_knot, theta_of
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from dynamics_backends.compiled.interface.libraries import address
 from dynamics_backends.protocol import Array
-from trajopt.solvers.batch.problems.batch import Batch
+from trajopt.solvers.problems.batch import Batch
 from trajopt.stage.compiled.compiled_end import CompiledEnd
 
 

@@ -11,7 +11,7 @@ from trajopt.guesses.guesses import Guess
 from trajopt.problem.terms import QUATERNION_TOLERANCE, quaternion_errors
 from trajopt.results.status import Status, StatusCode
 from trajopt.solvers import termination
-from trajopt.solvers.batch.problems.batch import Batch
+from trajopt.solvers.problems.batch import Batch
 from trajopt.solvers.shooting.penalized import places
 from trajopt.validation.validation import (
     InvalidProblem,
@@ -32,7 +32,7 @@ def require_structure(batch: Batch) -> None:
 def refused(batch: Batch, guess: tuple[Array, Array], flaws: Mapping[int, Status]) -> dict[int, Status]:
     """The problems that a single solve refuses, but for those with flaws, and what is said of each.
 
-    guess: xs (n or 1, N + 1, nx), us (n or 1, N, nu). flaws: of :func:`~trajopt.solvers.batch.problems.finite.flawed`.
+    guess: xs (n or 1, N + 1, nx), us (n or 1, N, nu). flaws: of :func:`~trajopt.solvers.batch.finite.flawed`.
     Raises InvalidProblem for what is wrong with all problems alike.
     """
     contradictory = _of_rows(len(batch), _contradictory(batch))

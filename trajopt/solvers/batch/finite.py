@@ -12,8 +12,8 @@ from dynamics_backends.protocol import Array
 from trajopt.problem.ocp import OCP
 from trajopt.results.status import Status, StatusCode
 from trajopt.solvers import termination
-from trajopt.solvers.batch.problems.batch import DYNAMICS, Batch
 from trajopt.solvers.batch.solution import BatchSolution
+from trajopt.solvers.problems.batch import DYNAMICS, Batch
 from trajopt.validation.finiteness import explained
 
 UNLIMITED = ("u_lower", "u_upper", "lower", "upper")

@@ -1,1 +1,0 @@
-"""What the problems of a batch have in common, and the numbers in which they differ."""

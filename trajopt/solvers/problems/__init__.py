@@ -1,0 +1,1 @@
+"""Problems of one structure that differ in numbers."""
