@@ -219,7 +219,8 @@ def as_near(batch: to.Batch, guess: to.Guess, options: dict[str, Any], best: Run
 
     def away(cost: Array) -> float:
         excess = cost[:count] / best.cost[:count] - 1.0
-        return float(np.median(excess[np.isfinite(excess) & (np.abs(excess) < BASIN)]))
+        near = excess[np.isfinite(excess) & (np.abs(excess) < BASIN)]
+        return float(np.median(near)) if len(near) else np.inf
 
     tolerance = LOOSEST
     while True:
