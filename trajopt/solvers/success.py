@@ -146,7 +146,7 @@ def verdict(
         return replace(reason, code=StatusCode.CONVERGED, message=message, advice="", kkt=kkt)
     error = f"scaled KKT error {kkt:.1e}, tolerance {tolerance:.0e}"
     if kkt <= tolerance:
-        error = f"a change of a control by its own size changes the cost by {100.0 * found.sensitivity:.2g} %"
+        error = _sensitive(found.sensitivity)
     message = f"Feasible, and the motion holds, but not yet optimal: {error}. {reason.message}"
     return replace(reason, code=StatusCode.ACCEPTABLE, message=message, kkt=kkt)
 
@@ -196,8 +196,13 @@ def unchecked_status(status: Status, gradient: float, us: Array, cost: float) ->
         return status
     sensitivity = gradient * float(np.abs(us).max(initial=0.0)) / max(1.0, abs(cost))
     if sensitivity > SENSITIVE:
-        return verdict(status, Measures(None, 0.0 if status.kkt is None else status.kkt, sensitivity), (), ())
+        message = f"Feasible, but not yet optimal: {_sensitive(sensitivity)}. {status.message}"
+        return replace(status, code=StatusCode.ACCEPTABLE, message=message)
     return replace(status, code=StatusCode.CONVERGED, advice="")
+
+
+def _sensitive(sensitivity: float) -> str:
+    return f"a change of a control by its own size changes the cost by {100.0 * sensitivity:.2g} %"
 
 
 def _measures_meta(found: Measures) -> dict[str, Any]:

@@ -157,7 +157,10 @@ def test_without_checks_the_numbers_of_the_solver_decide():
     assert found.status.code is StatusCode.CONVERGED and "replay" not in found.meta
     ended = Status(StatusCode.PRECISION_LIMIT, "Stopped.", kkt=1e-7)
     assert unchecked_status(ended, 1e-9, np.ones((2, 1)), 1.0).code is StatusCode.CONVERGED
-    assert unchecked_status(ended, 1e120, np.ones((2, 1)), 1.0).code is StatusCode.ACCEPTABLE
+    unstable = unchecked_status(ended, 1e120, np.ones((2, 1)), 1.0)
+    assert unstable.code is StatusCode.ACCEPTABLE and unstable.message.startswith(
+        "Feasible, but not yet optimal: a change"
+    )
     failed = replace(ended, code=StatusCode.LINE_SEARCH_FAILED)
     assert unchecked_status(failed, 1e-9, np.ones((2, 1)), 1.0) == failed
 
