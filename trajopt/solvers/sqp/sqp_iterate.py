@@ -17,7 +17,7 @@ from trajopt.solvers.nlp.scaled_kkt import scaled_kkt
 from trajopt.solvers.options import SQPOptions
 from trajopt.solvers.qp.blocks.stage_hessian import StageHessian
 from trajopt.solvers.qp.blocks.stage_jacobian import StageJacobian
-from trajopt.solvers.qp.qp import QP, Hessian, Jacobian, complementarity, violation
+from trajopt.solvers.qp.qp import QP, Hessian, Jacobian, complementarity, largest, violation
 
 MULTIPLIER_SCALE = 100.0
 """Tolerances on gradients grow with mean multipliers above this (Wächter & Biegler 2006, eq. 6)."""
@@ -82,14 +82,14 @@ def measured(at: Iterate, o: SQPOptions) -> Iterate:
     """The iterate with the residuals of its multipliers."""
     nlp = at.nlp
     outside = violation(at.g, nlp.g_lower, nlp.g_upper)
-    worst = max(_largest(outside), _largest(violation(at.w, nlp.x_lower, nlp.x_upper)))
+    worst = max(largest(outside), largest(violation(at.w, nlp.x_lower, nlp.x_upper)))
     gap_rows = complementarity(at.g, nlp.g_lower, nlp.g_upper, at.y)
     gap_bounds = complementarity(at.w, nlp.x_lower, nlp.x_upper, at.z)
-    gradient = max(map(_largest, (at.grad + at.J.T @ at.y + at.z, gap_rows, gap_bounds)))
+    gradient = max(map(largest, (at.grad + at.J.T @ at.y + at.z, gap_rows, gap_bounds)))
     mean = (np.abs(at.y).sum() + np.abs(at.z).sum()) / max(1, len(at.y) + len(at.z))
     scale = max(MULTIPLIER_SCALE, float(mean)) / MULTIPLIER_SCALE
     stop = max(gradient / (scale * o.gradient_tolerance), worst / o.constraint_tolerance)
-    defect = _largest(outside[nlp.g_lower == nlp.g_upper])
+    defect = largest(outside[nlp.g_lower == nlp.g_upper])
     kkt = scaled_kkt(nlp, at.w, at.f, at.g, at.grad, at.J, at.y, at.z)
     return at._replace(gradient=gradient, violation=worst, defect=defect, stop=stop, kkt=kkt)
 
@@ -149,7 +149,3 @@ def qp_about(at: Iterate, H: Hessian) -> QP:
     nlp = at.nlp
     rows, bounds = (nlp.g_lower - at.g, nlp.g_upper - at.g), (nlp.x_lower - at.w, nlp.x_upper - at.w)
     return QP(H, at.grad, at.J, *rows, *bounds)
-
-
-def _largest(values: Array) -> float:
-    return float(np.abs(values).max(initial=0.0))

@@ -15,7 +15,7 @@ import numpy as np
 from dynamics_backends.deferred import deferred
 from dynamics_backends.protocol import Array
 from trajopt.solvers.qp.blocks.stage_hessian import StageHessian
-from trajopt.solvers.qp.blocks.stage_jacobian import StageJacobian
+from trajopt.solvers.qp.blocks.stage_jacobian import StageJacobian, Transposed
 
 if TYPE_CHECKING:
     import scipy.sparse as sp
@@ -84,14 +84,10 @@ class ElasticJacobian:
         return self.inner @ w[:n] + w[n : n + m] - w[n + m :]
 
     @property
-    def T(self) -> _Transposed:
-        """What multiplies rows: A' @ y."""
-        return _Transposed(self)
+    def T(self) -> Transposed:
+        """A', which multiplies rows."""
+        return Transposed(self)
 
-
-@dataclass(frozen=True, eq=False)
-class _Transposed:
-    jacobian: ElasticJacobian
-
-    def __matmul__(self, y: Array) -> Array:
-        return np.concatenate([self.jacobian.inner.T @ y, y, -y])
+    def transposed_product(self, y: Array) -> Array:
+        """A'y (n + 2 m,) of y (m,)."""
+        return np.concatenate([self.inner.T @ y, y, -y])

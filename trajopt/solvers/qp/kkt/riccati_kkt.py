@@ -24,7 +24,7 @@ from trajopt.lq.lq import LQProblem, Policy
 from trajopt.lq.lq_solver import LQSolver, NumpyLQ
 from trajopt.solvers.qp.blocks.stage_hessian import StageHessian
 from trajopt.solvers.qp.blocks.stage_jacobian import StageJacobian
-from trajopt.solvers.qp.qp import QP
+from trajopt.solvers.qp.qp import QP, largest
 from trajopt.stage.engine import compiled_lq_solver
 
 REFINEMENTS = 6
@@ -148,12 +148,12 @@ class RiccatiKKT:
         m = self.rows
         b = np.where(self.counts, b, 0.0)
         (dw, both), last = self._once(a, b), np.inf
-        enough = EXACT * max(_largest(a), _largest(b))
+        enough = EXACT * max(largest(a), largest(b))
         for _ in range(REFINEMENTS):
             rest_a = a - self.hessian @ dw - self.jacobian.T @ both[:m] - both[m:]
             rest_b = b - np.concatenate([self.jacobian @ dw, dw]) + self.compliance * both
             rest_b = np.where(self.counts, rest_b, 0.0)
-            error = max(_largest(rest_a), _largest(rest_b))
+            error = max(largest(rest_a), largest(rest_b))
             if not enough < error < 0.5 * last:
                 break
             more_w, more = self._once(rest_a, rest_b)
@@ -167,7 +167,3 @@ def _first_state(v: Array, V: Array, given: Array, free: Array) -> Array:
     factor = cholesky(V[np.ix_(free, free)])[0]
     x[free] = cholesky_solve(factor, -(v + V @ given)[free])
     return x
-
-
-def _largest(values: Array) -> float:
-    return float(np.abs(values).max(initial=0.0))
