@@ -39,7 +39,7 @@ class _Options:
     def _check_shared(self, *, max_gradient: float = MAX_TOLERANCE) -> None:
         """Raise ValueError for a name that an annotation does not list, and for a number out of its range."""
         own: Any = self
-        for key, known in _choices(type(own)).items():
+        for key, known in _choices(own.__class__).items():
             value = getattr(own, key)
             _require(value in known, key, value, " or ".join(map(repr, known)))
         _require_counts(own, "max_iterations")
@@ -61,7 +61,7 @@ class _Options:
 
 
 @lru_cache(maxsize=32)
-def _choices(kind: type) -> dict[str, tuple[Any, ...]]:
+def _choices(kind: Any) -> dict[str, tuple[Any, ...]]:
     """The values that annotations of the options in this module list, by key; options of users check their own."""
     own = next(base for base in kind.__mro__ if base.__module__ == __name__)
     return {key: get_args(hint) for key, hint in get_type_hints(own).items() if get_origin(hint) is Literal}
