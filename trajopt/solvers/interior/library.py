@@ -20,7 +20,7 @@ PointData = struct_of("ipm_point", "v d g A B lx lu gx gu Q S R")
 MultiplierData = struct_of("ipm_multipliers", "lam y zl zu f")
 CondensedData = struct_of("ipm_condensed", "Q S R q r d C D e Sigma phi below above row")
 StepData = struct_of("ipm_step", "v lam y zl zu f")
-AimData = struct_of("ipm_aim", "mean:d dual:d primal:d low:d high:d share:d")
+AimData = struct_of("ipm_aim", "share:d mean:d dual:d primal:d low:d high:d")
 FLOOR = 1e-8
 """Least eigenvalue of a reflected Hessian, relative to its largest."""
 FIRST_SHIFT, LEAST_SHIFT, LARGEST_SHIFT = 1e-4, 1e-20, 1e40

@@ -38,6 +38,7 @@ from trajopt.solvers.interior.library import (
     SystemData,
 )
 from trajopt.solvers.interior.stage_program import Point, StageProgram
+from trajopt.solvers.rules.interior_measures import Violation
 
 
 class Step(NamedTuple):
@@ -75,10 +76,23 @@ class NewtonSystem:
         self.settings = self.data.settings
         self._ref, self._rows = ctypes.addressof(self.data), at[4]
         self.equations = p.N * p.n + p.rows + len(p.fixed)
+        self._measured = np.zeros(10)
+        self._measured_at = address(self._measured)
 
     def restart(self) -> None:
         """Forget earlier factorizations."""
         self.data.last_shift, self.data.shift, self.data.reflected = 0.0, 0.0, 0
+
+    # -- measures -------------------------------------------------------------------------------------------------------
+    def violation(self, p: Point) -> Violation:
+        """The measures of the filter at a point whose values are known; NaN where they are not finite."""
+        self.kernels.values(self.program.ref, p.data.v, p.data.d, p.data.g, self._measured_at)
+        return Violation(*self._measured[:5].tolist())
+
+    def sums(self, p: Point, z: Multipliers, scale: float, mu: float) -> list[float]:
+        """What :func:`trajopt.solvers.rules.interior_measures.optimality` takes, at a point whose derivatives are known."""
+        self.kernels.measure(self.program.ref, p.ref, z.ref, scale, mu, self._measured_at)
+        return list(self._measured.tolist())
 
     # -- systems --------------------------------------------------------------------------------------------------------
     def condense(
@@ -124,7 +138,7 @@ class NewtonSystem:
     ) -> tuple[Step, float]:
         """The step for the mu = sigma mean that the quality function chooses, and that mu; the system is that of mu = 0.
 
-        aim: mean, dual, primal, low, high and share of :class:`trajopt.solvers.methods.interior_requests.Center`. Its array is
+        aim: share, mean, dual, primal, low and high of :class:`trajopt.solvers.methods.interior_requests.Newton`. Its array is
         that of ``to``; other: memory.
         """
         aimed = AimData(*aim)

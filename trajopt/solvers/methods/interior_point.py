@@ -26,7 +26,6 @@ from typing import Any, NamedTuple
 
 from trajopt.solvers.barrier_rules import KAPPA_EPS, NEAR, NEAR_PUSH, PUSH, TAU
 from trajopt.solvers.methods.interior_requests import (
-    Center,
     Correct,
     Corrected,
     Direction,
@@ -239,9 +238,10 @@ class InteriorPoint:
             low, high = barrier.range_of_sigma(now.mean)
             dual, primal = now.squares / self.size.numbers, self.at.squares / self.size.equations
             share = max(TAU, 1.0 - now.error)
-            step = yield Center(self.scale, reflect, self.hopeful, now.mean, dual, primal, low, high, share)
+            aim = share, now.mean, dual, primal, low, high
+            step = yield Newton(self.scale, reflect, self.hopeful, 0.0, True, *aim)
         else:
-            step = yield Newton(self.scale, reflect, self.hopeful, barrier.mu, self._share)
+            step = yield Newton(self.scale, reflect, self.hopeful, barrier.mu, False, self._share)
         self.shift, self.reflected = step.shift, step.reflected
         if not step.found:
             return None

@@ -13,6 +13,7 @@ from trajopt.results.records import Callback, Journal
 from trajopt.results.solution import Solution
 from trajopt.results.status import Status
 from trajopt.solvers import termination
+from trajopt.solvers.interior.feasibility import Restoration
 from trajopt.solvers.interior.named_multipliers import by_name, of_start
 from trajopt.solvers.interior.stage_program import StageProgram
 from trajopt.solvers.methods.interior_point import Ended, InteriorPoint
@@ -20,7 +21,7 @@ from trajopt.solvers.methods.interior_requests import Restore, Restored, Trial
 from trajopt.solvers.options import IPMOptions
 from trajopt.solvers.window import interior_status
 from trajopt.solvers.window.driver import run_alone
-from trajopt.solvers.window.interior_numpy import Feasibility, InteriorNumpy
+from trajopt.solvers.window.interior_numpy import InteriorNumpy
 from trajopt.solvers.window.interior_slot import InteriorSlot
 from trajopt.solvers.window.interior_workspace import Workspace
 
@@ -79,17 +80,17 @@ def _run(method: InteriorPoint, slot: Any, guess: Guess, options: IPMOptions, jo
 
 def _with_feasibility(slot: InteriorSlot, room: Workspace, journal: Journal) -> InteriorSlot:
     """The slot, whose steps for feasibility alone are NumPy's."""
-    feasibility = Feasibility(room, journal)
+    restoration = Restoration(room.system, journal)
 
     def restore(r: Restore) -> Restored:
         slot.note_times(journal)
         slot.point.fresh = slot.other.fresh = False  # kernels have moved both points since NumPy evaluated them
-        found, point, _ = feasibility.restore(slot.point, slot.other, r)
+        found, point, _ = restoration.run(slot.point, slot.other, r)
         trial = slot.go_to(point)
         return found._replace(objective=trial.objective, at=trial.at)
 
     def come_back() -> Trial:
-        feasibility.come_back(slot.point)
+        restoration.come_back(slot.point)
         return slot.go_to(slot.point)
 
     slot.restore, slot.come_back = restore, come_back

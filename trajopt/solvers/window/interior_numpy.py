@@ -7,7 +7,6 @@ solved by the kernels of :mod:`trajopt.solvers.interior.library`, one call after
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -25,7 +24,6 @@ from trajopt.solvers.interior.stage_program import Point
 from trajopt.solvers.methods.interior_point import Size
 from trajopt.solvers.methods.interior_requests import (
     Begun,
-    Center,
     Correct,
     Corrected,
     Direction,
@@ -55,7 +53,7 @@ class InteriorNumpy:
         self.room, self.journal = room, journal
         self.program, self.system, self.z = room.program, room.system, room.z
         self.point, self.other = room.points
-        self._feasibility = Feasibility(room, journal)
+        self._restoration = Restoration(room.system, journal)
         self._d, self._rows, self._fixes = (np.zeros(size) for size in self._sizes)
         self._new_rows, self._new_fixes = (np.zeros(size) for size in self._sizes[1:])
         self._answers: dict[type, Callable[[Any], Any]] = {
@@ -63,7 +61,6 @@ class InteriorNumpy:
             Multipliers: self._multipliers,
             Measure: lambda r: self._sums(r.mu, r.scale),
             Newton: self._newton,
-            Center: self._center,
             Try: lambda r: self._tried(r.alpha, False),
             Correct: self._correct,
             Take: self._take,
@@ -96,7 +93,7 @@ class InteriorNumpy:
         objective = self._first(p)
         self._push(p, r.push, slacks=True)
         with self.journal.timed("backward"):
-            at = self.room.measures.violation(p)
+            at = self.system.violation(p)
         steepest = max(float(np.abs(p.lx[1:]).max(initial=0.0)), float(np.abs(p.lu).max(initial=0.0)))
         return Begun(objective, at, steepest)
 
@@ -139,44 +136,32 @@ class InteriorNumpy:
 
     def _sums(self, mu: float, scale: float) -> list[float]:
         with self.journal.timed("backward"):
-            return self.room.measures.sums(self.point, self.z, scale, mu)
+            return self.system.sums(self.point, self.z, scale, mu)
 
     # -- steps --------------------------------------------------------------------------------------------------------------
     def _newton(self, r: Newton) -> Direction:
-        if not self._factored(r, r.mu):
-            return self._no_step(r.mu)
-        with self.journal.timed("backward"):
-            self._step = self.system.solve(self.point, self.z, r.share, self.room.steps[0])
-        return self._direction(self._step, r.mu, r.differentiate)
-
-    def _center(self, r: Center) -> Direction:
-        if not self._factored(r, 0.0):
-            return self._no_step(0.0)
-        to, other = self.room.steps
-        with self.journal.timed("backward"):
-            self._step, mu = self.system.centered(self.point, self.z, r[3:], other, to)
-        return self._direction(self._step, mu, r.differentiate)
-
-    def _factored(self, r: Newton | Center, mu: float) -> bool:
+        system, (to, other), mu = self.system, self.room.steps, r.mu
         with self.journal.timed("derivatives"):
             self.program.second(self.point, r.scale, self.z)
         with self.journal.timed("backward"):
-            self.system.condense(self.point, self.z, mu, r.scale)
-            return self.system.factor(reflect=r.reflect)
-
-    def _no_step(self, mu: float) -> Direction:
-        return Direction(*5 * (0.0,), mu, self.system.shift, float(self.system.reflected), _NO_TRIAL)
-
-    def _direction(self, step: Step, mu: float, differentiate: bool) -> Direction:
-        lengths, size = (step.alpha, step.alpha_z, step.slope), _size(step)
-        trial = self._tried(step.alpha, differentiate)
-        return Direction(1.0, *lengths, size, mu, self.system.shift, float(self.system.reflected), trial)
+            system.condense(self.point, self.z, mu, r.scale)
+            found = system.factor(reflect=r.reflect)
+            changes = system.shift, float(system.reflected)
+            if not found:
+                return Direction(*5 * (0.0,), mu, *changes, _NO_TRIAL)
+            if r.centered:
+                step, mu = system.centered(self.point, self.z, r[5:], other, to)
+            else:
+                step = system.solve(self.point, self.z, r.share, to)
+        self._step = step
+        trial = self._tried(step.alpha, r.differentiate)
+        return Direction(1.0, step.alpha, step.alpha_z, step.slope, _size(step), mu, *changes, trial)
 
     def _tried(self, alpha: float, differentiate: bool) -> Trial:
         with self.journal.timed("rollout"):
             self.program.move(self.point, alpha, self._step.v, self.other)
             objective = self._first(self.other) if differentiate else self.program.values(self.other)
-            return Trial(objective, self.room.measures.violation(self.other))
+            return Trial(objective, self.system.violation(self.other))
 
     def _correct(self, r: Correct) -> Corrected:
         program, system, p, to = self.program, self.system, self.point, self.other
@@ -193,7 +178,7 @@ class InteriorNumpy:
                 self._corrected = step = system.solve(p, self.z, r.share, self.room.steps[1], self._rows)
             program.move(p, step.alpha, step.v, to)
             objective = program.values(to)
-            at = self.room.measures.violation(to)
+            at = self.system.violation(to)
         return Corrected(step.alpha, step.alpha_z, _size(step), objective, at)
 
     def _take(self, r: Take) -> list[float]:
@@ -215,33 +200,12 @@ class InteriorNumpy:
 
     # -- steps for feasibility alone ------------------------------------------------------------------------------------------
     def _restore(self, r: Restore) -> Restored:
-        found, self.point, self.other = self._feasibility.restore(self.point, self.other, r)
+        found, self.point, self.other = self._restoration.run(self.point, self.other, r)
         return found
 
     def _come_back(self) -> Trial:
-        self._feasibility.come_back(self.point)
-        return Trial(self._first(self.point), self.room.measures.violation(self.point))
-
-
-class Feasibility:
-    """Steps for feasibility alone at the points of a workspace."""
-
-    def __init__(self, room: Workspace, journal: Journal) -> None:
-        self.room, self.journal = room, journal
-
-    def restore(self, point: Point, other: Point, r: Restore) -> tuple[Restored, Point, Point]:
-        """The answer for a solve at a point, where it is then, and the other point."""
-        room = self.room
-        self._left = point.v.copy(), point.xs.copy()
-        restoration = Restoration(room.program, room.kernels, room.system, room.measures, self.journal)
-        left = r.at, r.mu, r.filter, r.scale, r.most
-        found = restoration.run(point, other, room.z, *left, lambda: time.perf_counter() > r.deadline, wholly=r.wholly)
-        answer = Restored(found.verdict, found.iterations, found.objective, found.at)
-        return answer, found.point, found.other
-
-    def come_back(self, point: Point) -> None:
-        """Write the states and v where the last steps began to a point."""
-        point.v[:], point.xs[:] = self._left
+        self._restoration.come_back(self.point)
+        return Trial(self._first(self.point), self.system.violation(self.point))
 
 
 def _size(step: Step) -> float:

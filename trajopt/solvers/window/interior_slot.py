@@ -36,7 +36,6 @@ from trajopt.solvers.interior.stage_program import EXACT, MIXED, Point, StagePro
 from trajopt.solvers.methods.interior_point import InteriorPoint, Size
 from trajopt.solvers.methods.interior_requests import (
     Begun,
-    Center,
     Correct,
     Corrected,
     Direction,
@@ -60,7 +59,7 @@ from trajopt.stage.compiled.library import StagesData
 from trajopt.stage.pool import numbers_filled, worth_sharing
 from trajopt.stage.start import starts_at_once
 
-ASKED, ANSWER = 9, 16
+ASKED, ANSWER = 11, 16
 """Numbers of a request and of an answer at most."""
 _CONSTANTS = {"ASKED": ASKED, "ANSWER": ANSWER, "KAPPA_SIGMA": KAPPA_SIGMA, "LARGEST_ESTIMATE": LARGEST_ESTIMATE}
 PartData = struct_of("part_t", "first:l last:l row:l count:l exact:l values expand curve room curve_room")
@@ -78,14 +77,14 @@ SlotData = struct_of(
             *(f"seconds_{i}:d" for i in range(3)),
             *(f"asked_{i}:d" for i in range(ASKED)),
             *(f"answer_{i}:d" for i in range(ANSWER)),
-            "ahead foreseen_lambda foreseen_y waits:l then:l phase:l foresees:l along:l soon:l centered:l first:l failed:l end:l",
+            "ahead foreseen_lambda foreseen_y waits:l then:l phase:l foresees:l along:l soon:l first:l failed:l end:l",
             "push:d alpha:d scale:d",
         ]
     ),
 )
 ProblemData = struct_of("interior_problem_t", "stages end x0 xs us lower upper target at to_xs to_us")
 _ASKED, _ANSWER = SlotData.asked_0.offset, SlotData.answer_0.offset
-_REQUESTS = {of: Struct(f"{len(of._fields)}d") for of in (Newton, Center, Take)}
+_REQUESTS = {of: Struct(f"{len(of._fields)}d") for of in (Newton, Take)}
 """Those of each iteration, whose numbers the kernels read."""
 _SUMS, _DIRECTION = Struct("10d"), Struct("14d")
 _TRIAL, _BEGUN, _CORRECTED = Struct("6d"), Struct("7d"), Struct("9d")
@@ -281,14 +280,13 @@ class InteriorSlot(Slot):
 
         self._start, self._go_to, self._put = function("start", "ppd"), function("go_to", "pi"), function("put", "p")
         self._multipliers, self._measure = function("multipliers", "pidd"), function("measure_again", "pdd")
-        self._newton, self._center, self._take = function("newton", "p"), function("center", "p"), function("take", "p")
+        self._newton, self._take = function("newton", "p"), function("take", "p")
         self._try, self._correct = function("try", "pd"), function("correct", "pdid")
         self._answers: dict[type, Callable[[Any], Any]] = {
             Start: self._started,
             Multipliers: self._found_multipliers,
             Measure: lambda r: self._measured(self._measure, r),
-            Newton: lambda r: self._solved(self._newton, r),
-            Center: lambda r: self._solved(self._center, r),
+            Newton: self._solved,
             Try: self._tried,
             Correct: self._corrected,
             Take: self._taken,
@@ -314,13 +312,13 @@ class InteriorSlot(Slot):
         function(self.address, *r)
         return self.sums()
 
-    def hand_over(self, r: Newton | Center | Take) -> None:
+    def hand_over(self, r: Newton | Take) -> None:
         """Write a request where kernels read it."""
         _REQUESTS[type(r)].pack_into(self.data, _ASKED, *r)
 
-    def _solved(self, function: Callable[..., None], r: Newton | Center) -> Direction:
-        _REQUESTS[type(r)].pack_into(self.data, _ASKED, *r)
-        function(self.address)
+    def _solved(self, r: Newton) -> Direction:
+        self.hand_over(r)
+        self._newton(self.address)
         return self.direction()
 
     def _taken(self, r: Take) -> tuple[float, ...]:

@@ -15,7 +15,7 @@ from trajopt.lq import equality_lq
 from trajopt.problem.ocp import OCP
 from trajopt.solvers.interior.library import Kernels
 from trajopt.solvers.interior.stage_program import EXACT, StageProgram
-from trajopt.solvers.methods.interior_requests import Center, Newton, Start, Take
+from trajopt.solvers.methods.interior_requests import Newton, Start, Take
 from trajopt.solvers.window import interior_slot
 from trajopt.solvers.window.groups import GroupedWindow
 from trajopt.solvers.window.interior_slot import InteriorSlot, kept_by
@@ -84,12 +84,12 @@ class InteriorWindow(GroupedWindow):
         def function(name: str, arguments: str, returns: type | None = ctypes.c_long) -> Callable[..., Any]:
             return bound(own, f"interior_window_{name}", arguments, returns)
 
-        start, step, take = function("start", "pppd"), function("step", "ppii"), function("take", "pp")
+        start, step, take = function("start", "pppd"), function("step", "ppi"), function("take", "pp")
         serve = function("serve", "ppll")
 
-        def stepped(slot: InteriorSlot, r: Newton | Center) -> int:
+        def stepped(slot: InteriorSlot, r: Newton) -> int:
             slot.hand_over(r)
-            return int(step(at, slot.address, _ends_soon(slot), type(r) is Center))
+            return int(step(at, slot.address, _ends_soon(slot)))
 
         def taken(slot: InteriorSlot, r: Take) -> int:
             slot.hand_over(r)
@@ -97,7 +97,7 @@ class InteriorWindow(GroupedWindow):
 
         self._asks = {
             Start: lambda s, r: start(at, s.address, s.problem, r.push),
-            **dict.fromkeys((Newton, Center), stepped),
+            Newton: stepped,
             Take: taken,
         }
         self._serve = lambda kind, count: serve(at, self._group_address, count, kind)
@@ -120,5 +120,5 @@ def _ends_soon(slot: InteriorSlot) -> bool:
 _ANSWERS: dict[type, Callable[[InteriorSlot], Any]] = {
     Start: InteriorSlot.begun,
     Take: InteriorSlot.sums,
-    **dict.fromkeys((Newton, Center), InteriorSlot.direction),
+    Newton: InteriorSlot.direction,
 }

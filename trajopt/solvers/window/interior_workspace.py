@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from dynamics_backends.protocol import Array, MissingCapability
 from trajopt.problem.ocp import OCP
-from trajopt.solvers.interior.measure import Measures
 from trajopt.solvers.interior.newton import NewtonSystem
 from trajopt.solvers.interior.stage_program import Point, StageProgram
 from trajopt.solvers.window.interior_slot import InteriorSlot, kernels, serves
@@ -26,7 +25,7 @@ class Workspace:
 
     def __init__(self, program: StageProgram) -> None:
         self.program, self.kernels = program, kernels(program.n, program.m)
-        self.system, self.measures = NewtonSystem(program, self.kernels), Measures(program, self.kernels)
+        self.system = NewtonSystem(program, self.kernels)
         self.points, self.z = (Point(program), Point(program)), program.multipliers()
         self.at = self.points[0]
         self.steps = self.system.empty_step(), self.system.empty_step()

@@ -14,9 +14,9 @@ from dynamics_backends.systems.bodies.free_body import FreeBody
 from trajopt import OCP, StatusCode, bounded, control_cost, state_bounds, state_cost
 from trajopt.results.records import Journal
 from trajopt.solvers.interior.feasibility import Restoration
-from trajopt.solvers.interior.measure import Measures
 from trajopt.solvers.interior.newton import NewtonSystem
 from trajopt.solvers.interior.stage_program import Point, StageProgram
+from trajopt.solvers.methods.interior_requests import Restore
 from trajopt.solvers.rules.curvature import SLOW, Curvature
 from trajopt.solvers.rules.filter import Filter
 from trajopt.solvers.rules.verdicts import BACK
@@ -221,12 +221,12 @@ def test_a_small_violation_is_restored_without_a_way_to_the_middle_of_the_bounds
     ocp = OCP.single_phase(dynamics, np.zeros(2), 40, 0.05, [control_cost(1)], terminal_constraints=[goal], **bounds)
     program = StageProgram(ocp, us, "exact")
     own = kernels(2, 1)
-    measures, p = Measures(program, own), Point(program)
+    system, p = NewtonSystem(program, own), Point(program)
     program.place(p, xs, us)
     program.first(p)
-    at = measures.violation(p)
+    at = system.violation(p)
     assert 5e-5 < at.largest < 2e-4
-    restoration = Restoration(program, own, NewtonSystem(program, own), measures, Journal())
-    found = restoration.run(p, Point(program), program.multipliers(), at, 1e-7, Filter(1.0), 1.0, 50, lambda: False)
+    asked = Restore(at, 1e-7, 1.0, Filter(1.0), 50, np.inf, wholly=False)
+    found, point, _ = Restoration(system, Journal()).run(p, Point(program), asked)
     assert found.verdict == BACK and found.iterations <= 3 and found.at.largest < 0.9 * at.largest
-    assert np.abs(found.point.us - us).max() < 0.01
+    assert np.abs(point.us - us).max() < 0.01

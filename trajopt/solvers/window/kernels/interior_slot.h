@@ -18,13 +18,9 @@ typedef struct {
 
 /* Requests of each iteration, see interior_requests.py. */
 typedef struct {
-    double scale, reflect, differentiate, mu, share;
-} newton_t;
-
-typedef struct {
-    double scale, reflect, differentiate;
+    double scale, reflect, differentiate, mu, centered;
     ipm_aim aim;
-} center_t;
+} newton_t;
 
 typedef struct {
     double corrected, alpha, alpha_z, known, mu, scale;
@@ -36,7 +32,7 @@ typedef struct {
 
    What follows is a window's.  ahead: by phase, where second derivatives were found ahead (Q), for multipliers foreseen_lambda and foreseen_y; NULL: nowhere.
    waits: the work that the request waits for; then: what follows derivatives; phase: the next one; foresees: whether second derivatives are found with
-   first ones, alpha along the step `along`; soon, centered: see interior_window_step; first, failed, end: where a sweep begins, where it has failed, and
+   first ones, alpha along the step `along`; soon: see interior_window_step; first, failed, end: where a sweep begins, where it has failed, and
    the first knot that is reflected. */
 typedef struct {
     program_t program;
@@ -51,14 +47,13 @@ typedef struct {
     double since, seconds[3];
     union {
         newton_t newton;
-        center_t center;
         take_t take;
         double all[ASKED];
     } asked;
     double answer[ANSWER];
     const double **ahead;
     double *foreseen_lambda, *foreseen_y;
-    long waits, then, phase, foresees, along, soon, centered, first, failed, end;
+    long waits, then, phase, foresees, along, soon, first, failed, end;
     double push, alpha, scale;
 } interior_t;
 
@@ -209,20 +204,14 @@ static void find_second_here(interior_t *o, double scale)
     find_second(PROBLEM(o), scale, &o->z, here(o));
 }
 
-/* The step of a system that is factored. */
-static void solve_newton(interior_t *o, double mu, double share)
+/* The step of a system that is factored, if asked for the mu that the quality function chooses. */
+static void solve_newton(interior_t *o)
 {
+    const newton_t *r = &o->asked.newton;
     const ipm_point at = to_read(here(o));
-    ipm_solve(o->system, &at, &o->z, o->system->rows, share, o->steps[0]);
-    tell_step(o, 1, mu);
-}
-
-/* The step of a system of mu = 0 that is factored, for the mu that the quality function chooses. */
-static void solve_center(interior_t *o, const ipm_aim *aim)
-{
-    const ipm_point at = to_read(here(o));
-    ipm_centered(o->system, &at, &o->z, aim, o->steps[1], o->steps[0]);
-    tell_step(o, 1, o->system->mu_of_step);
+    if (r->centered != 0.0) ipm_centered(o->system, &at, &o->z, &r->aim, o->steps[1], o->steps[0]);
+    else ipm_solve(o->system, &at, &o->z, o->system->rows, r->aim.share, o->steps[0]);
+    tell_step(o, 1, r->centered != 0.0 ? o->system->mu_of_step : r->mu);
 }
 
 static void move(interior_t *o, double alpha, const double *step)
@@ -247,28 +236,15 @@ static void try_length(interior_t *o, double alpha, int differentiate, double *a
     lap(o, ROLLOUT);
 }
 
-/* The Newton step for mu, and its end; answer: see tell_step, and the trial. */
+/* The Newton step, and its end; answer: see tell_step, and the trial. */
 EXPORT void interior_newton(interior_t *o)
 {
     const newton_t *r = &o->asked.newton;
     find_second_here(o, r->scale);
     build_system(o, r->scale, r->mu);
     const int found = ipm_factor(o->system, r->reflect != 0.0);
-    if (found) solve_newton(o, r->mu, r->share);
+    if (found) solve_newton(o);
     else tell_step(o, 0, r->mu);
-    lap(o, BACKWARD);
-    if (found) try_length(o, o->system->alpha, r->differentiate != 0.0, o->answer + TRIAL);
-}
-
-/* The Newton step for the mu that the quality function chooses, and its end; answer: see tell_step, and the trial. */
-EXPORT void interior_center(interior_t *o)
-{
-    const center_t *r = &o->asked.center;
-    find_second_here(o, r->scale);
-    build_system(o, r->scale, 0.0);
-    const int found = ipm_factor(o->system, r->reflect != 0.0);
-    if (found) solve_center(o, &r->aim);
-    else tell_step(o, 0, 0.0);
     lap(o, BACKWARD);
     if (found) try_length(o, o->system->alpha, r->differentiate != 0.0, o->answer + TRIAL);
 }

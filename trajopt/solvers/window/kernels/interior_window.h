@@ -179,8 +179,7 @@ static int serve_stages(interior_window_t *w, interior_t *const *slots, long cou
 static long stepped(interior_window_t *w, interior_t *o)
 {
     o->since = now();
-    if (o->centered) solve_center(o, &o->asked.center.aim);
-    else solve_newton(o, o->asked.newton.mu, o->asked.newton.share);
+    solve_newton(o);
     o->along = 0, o->alpha = o->system->alpha;
     if (o->asked.newton.differentiate == 0.0) {
         try_length(o, o->alpha, 0, o->answer + TRIAL);
@@ -197,7 +196,7 @@ static long swept(interior_window_t *w, interior_t *o, long failed)
     if (failed < 0) return stepped(w, o);
     if (o->asked.newton.reflect != 0.0 && failed < o->end) return o->waits = REFLECTIONS;
     if (factor_shifted(o->system)) return stepped(w, o);
-    tell_step(o, 0, o->centered ? 0.0 : o->asked.newton.mu);
+    tell_step(o, 0, o->asked.newton.mu);
     return o->waits = DONE;
 }
 
@@ -258,16 +257,15 @@ EXPORT long interior_window_start(interior_window_t *w, interior_t *o, const int
     return begin_derivatives(w, o, AT_START, 0);
 }
 
-/* The step of a Newton system: soon: whether it leads to the end, where no second derivatives follow; centered: whether a center_t was asked for, whose
-   first numbers are those of newton_t. */
-EXPORT long interior_window_step(interior_window_t *w, interior_t *o, int soon, int centered)
+/* The step of a Newton system; soon: whether it leads to the end, where no second derivatives follow. */
+EXPORT long interior_window_step(interior_window_t *w, interior_t *o, int soon)
 {
     const double scale = o->asked.newton.scale;
     window_second(w, o, scale);
-    build_system(o, scale, centered ? 0.0 : o->asked.newton.mu);
+    build_system(o, scale, o->asked.newton.mu);
     o->system->shift = 0.0, o->system->reflected = 0;
     o->system->matrices->shift = o->system->matrices->soft = 0.0;
-    o->scale = scale, o->soon = soon, o->centered = centered;
+    o->scale = scale, o->soon = soon;
     o->first = o->structure.N, o->end = o->structure.N + 1;
     return o->waits = SWEEPS;
 }
