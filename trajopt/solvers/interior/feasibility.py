@@ -137,7 +137,7 @@ class Restoration:
     def _slope(self, p: Point) -> float:
         """The largest entry of J'c + zu - zl."""
         self._by_name(self._residuals(p))
-        return self.system.sums(p, self.z, 0.0, 0.0)[0]
+        return self.system.slope(p, self.z)
 
     def _by_name(self, c: Array) -> None:
         """The residuals in the place of multipliers."""

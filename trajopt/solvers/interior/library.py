@@ -20,7 +20,6 @@ PointData = struct_of("ipm_point", "v d g A B lx lu gx gu Q S R")
 MultiplierData = struct_of("ipm_multipliers", "lam y zl zu f")
 CondensedData = struct_of("ipm_condensed", "Q S R q r d C D e Sigma phi below above row")
 StepData = struct_of("ipm_step", "v lam y zl zu f")
-AimData = struct_of("ipm_aim", "share:d mean:d dual:d primal:d low:d high:d")
 FLOOR = 1e-8
 """Least eigenvalue of a reflected Hessian, relative to its largest."""
 FIRST_SHIFT, LEAST_SHIFT, LARGEST_SHIFT = 1e-4, 1e-20, 1e40
@@ -68,14 +67,10 @@ class Kernels:
         self.factor = bound(library, "ipm_factor", "pi", ctypes.c_int)
         self.factor_damped = bound(library, "ipm_factor_damped", "pdd", ctypes.c_long)
         self.solve = bound(library, "ipm_solve", "pppp dp")
-        self.vectors = bound(library, "ipm_vectors", "pp ppp")
-        self.centered = bound(library, "ipm_centered", "ppp ppp")
         self.residuals = bound(library, "ipm_residuals", "ppppp")
         self.move_duals = bound(library, "ipm_move_duals", "pppdddp")
-        self.take = bound(library, "ipm_take", "ppp dddd p")
         self.values = bound(library, "ipm_values", "ppppp")
         self.measure = bound(library, "ipm_measure", "pppddp")
-        self.push = bound(library, "ipm_push", "ppddp")
 
 
 def source(ndx: int, nu: int) -> str:

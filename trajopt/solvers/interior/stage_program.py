@@ -20,9 +20,9 @@ from dynamics_backends.compiled.interface.libraries import address
 from dynamics_backends.compiled.interface.sources import has_contraction
 from dynamics_backends.protocol import Array, Hessians
 from trajopt.lq.equality_lq import allotted
-from trajopt.problem.constraints import Constraint, chosen_coordinates
+from trajopt.problem.constraints import Constraint
 from trajopt.problem.ocp import OCP
-from trajopt.solvers.direct.program_parts import with_rows
+from trajopt.solvers.direct.program_parts import controls_read, coordinate_bounds, with_rows
 from trajopt.solvers.interior.library import ABSENT, EQUALITY, INEQUALITY, LONG, Multipliers, PointData, StructureData
 from trajopt.stage.compiled.bare_stages import BareStages
 from trajopt.stage.compiled.soon_stages import SoonStages
@@ -193,23 +193,14 @@ class StageProgram:
                 own[self.u] = bounds[side].ravel()
             own[self.s][slack] = self.row_bounds[side][slack]
         self.target = np.where(self.kind == EQUALITY, self.row_bounds[0], 0.0)
-        if self.flat:
-            self._bound_states()
+        self._bound_states()
 
     def _bound_states(self) -> None:
-        groups = [*(phase.constraints for phase in self.ocp.phases), self.ocp.terminal_constraints]
         shape = (self.N + 1, self.n)
         lower, upper = (b[: self.u.start].reshape(shape) for b in (self.lower, self.upper))
-        for (knots, _), group in zip(self.groups, groups, strict=True):
-            for c in group:
-                chosen = chosen_coordinates(c)
-                if chosen is None:
-                    continue
-                low, high = c.bounds(knots.stop - knots.start)
-                skip = int(knots.start == 0)
-                place = (slice(knots.start + skip, knots.stop), list(chosen))
-                lower[place] = np.maximum(lower[place], low[skip:])
-                upper[place] = np.minimum(upper[place], high[skip:])
+        for _, knots, chosen, low, high in coordinate_bounds(self.ocp):
+            lower[knots, chosen] = np.maximum(lower[knots, chosen], low)
+            upper[knots, chosen] = np.minimum(upper[knots, chosen], high)
 
     def _fix_states(self) -> None:
         """Numbers of the state with equal bounds become equations."""
@@ -229,8 +220,7 @@ class StageProgram:
         self.held_at = np.where(held, lower, us)
         self.still_read = held.copy()
         for phase, knots in zip(self.ocp.phases, self.ocp.phase_slices, strict=True):
-            residuals = [*(term.residual for term in phase.terms), *(c.residual for c in phase.constraints)]
-            read = max([phase.dynamics.nu, *(residual.nu for residual in residuals)])
+            read = controls_read(phase)
             held[knots, read:] = True
             self.still_read[knots, read:] = False
         lower[held], upper[held] = -np.inf, np.inf
@@ -241,17 +231,8 @@ class StageProgram:
         for own, way in ((self.lower, -1.0), (self.upper, 1.0)):
             bounded = np.isfinite(own)
             own[bounded] += way * RELAXED * np.maximum(1.0, np.abs(own[bounded]))
-        arrays = (
-            self.row,
-            self.fix,
-            self.fixed,
-            self.kind,
-            self.held,
-            self.lower,
-            self.upper,
-            self.target,
-            self.fixed_at,
-        )
+        numbers = self.lower, self.upper, self.target, self.fixed_at
+        arrays = self.row, self.fix, self.fixed, self.kind, self.held, *numbers
         given = self.N, self.rows, len(self.fixed), *map(address, arrays)
         for (name, *_), value in zip(StructureData._fields_, given, strict=True):
             setattr(self.structure, name, value)

@@ -21,7 +21,6 @@ from trajopt.solvers.methods.interior_requests import Restore, Restored, Trial
 from trajopt.solvers.options import IPMOptions
 from trajopt.solvers.window import interior_status
 from trajopt.solvers.window.driver import run_alone
-from trajopt.solvers.window.interior_numpy import InteriorNumpy
 from trajopt.solvers.window.interior_slot import InteriorSlot
 from trajopt.solvers.window.interior_workspace import Workspace
 
@@ -47,8 +46,8 @@ def solve_interior(
     """Solve the problem of a workspace from a guess; there is a solution after Ctrl-C too. It has no gains, and ``room.at`` is its
     point.
     """
-    journal, program, compiled = Journal(callback), room.program, room.slot()
-    slot: Any = InteriorNumpy(room, journal) if compiled is None else _with_feasibility(compiled, room, journal)
+    journal, program = Journal(callback), room.program
+    slot = _with_feasibility(room.slot(journal), room, journal)
     method = InteriorPoint(slot.take(guess, multipliers), options)
 
     def report(**numbers: Any) -> None:

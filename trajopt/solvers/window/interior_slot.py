@@ -64,13 +64,13 @@ ASKED, ANSWER = 11, 16
 _CONSTANTS = {"ASKED": ASKED, "ANSWER": ANSWER, "KAPPA_SIGMA": KAPPA_SIGMA, "LARGEST_ESTIMATE": LARGEST_ESTIMATE}
 PartData = struct_of("part_t", "first:l last:l row:l count:l exact:l values expand curve room curve_room")
 _KERNELS = "interior_stages.h", "interior_slot.h"
-_PLACE = "v d g A B lx lu gx gu Q S R cost x_next kept xs"
+_PLACE = "v d g A B lx lu gx gu Q S R cost x_next xs"
 _STRUCTURE = [name for name, *_ in library.StructureData._fields_]
 SlotData = struct_of(
     "interior_t",
     "parts count:l end_row:l end_count:l end_exact:l end_values end_expand end_curve end_room still nx:l moved carried "
     "N:l rows:l fixes:l row fix fixed kind held lower upper target at system "
-    + " ".join(f"place_{i}_{name}" for i in range(2) for name in _PLACE.split())
+    + " ".join(f"place_{i}_{name}" for i in range(2) for name in (*_PLACE.split(), "kept"))
     + " lam y zl zu f step_0 step_1 d own_rows own_fixes new_rows new_fixes problem here:l second_found:l since:d "
     + " ".join(
         [
@@ -172,29 +172,18 @@ class InteriorSlot(Slot):
         self.come_back: Callable[[], Trial]
         self._given: Mapping[str, Array] | None = None
         self.size = Size(program.numbers, system.equations, False)
-        *stages, end = self._stages = list[Any](program.stages)
-        kept: list[Any] = 2 * [shared[1]] if shared is not None else [self._rooms_kept() for _ in points]
-        tables = [(ctypes.c_void_p * len(k))(*[None if a is None else address(a) for a in k]) for k in kept]
+        self._stages = list[Any](program.stages)
         self._work = [
             aligned(max(size, 1)) for size in (program.N * program.n, *2 * (program.rows, len(program.fixed)))
         ]
         self._system, self._steps = system, steps
-        self._alive += [kept, tables]
-        self.parts = (PartData * len(stages))(*(self._part(i) for i in range(len(stages))))
-        _, rows, count = program.parts[-1]
-        exact = program.orders[-1] == EXACT
         d = self.data
-        d.parts, d.count = ctypes.addressof(self.parts), len(stages)
-        d.end_row, d.end_count, d.end_exact = rows.start, count, exact
-        d.end_values, d.end_expand = code_of(end.library.end_values), code_of(end.library.end_first)
-        d.end_curve, d.end_room = code_of(end.library.end_second) if exact else None, self._room(end.library.rooms)
-        for i, (p, table) in enumerate(zip(points, tables, strict=True)):
-            own = (*(getattr(p.data, name) for name in _PLACE.split()[:12]), address(p.cost), address(p.x_next))
-            for name, at in zip(_PLACE.split(), (*own, ctypes.addressof(table), address(p.xs)), strict=True):
+        for i, p in enumerate(points):
+            own = (*(getattr(p.data, name) for name in _PLACE.split()[:12]), *map(address, (p.cost, p.x_next, p.xs)))
+            for name, at in zip(_PLACE.split(), own, strict=True):
                 setattr(d, f"place_{i}_{name}", at)
         d.nx = program.ocp.manifold.nx
-        if not program.flat:
-            d.moved, d.carried = code_of(stages[0].library.moved), code_of(stages[0].library.carried)
+        self._take_stages(None if shared is None else shared[1])
         d.lam, d.y, d.zl, d.zu, d.f = z.addresses
         d.step_0, d.step_1 = (step.ref for step in steps)
         d.d, d.own_rows, d.own_fixes, d.new_rows, d.new_fixes = map(address, self._work)
@@ -221,9 +210,28 @@ class InteriorSlot(Slot):
         blocks: list[Any] = [*(p.v for p in self.points), *(s.z.lam for s in self._steps), system.lq.A, system.rows]
         return int(sum(b.base.nbytes for b in blocks) + system.lq.knots.nbytes)
 
-    def _rooms_kept(self) -> list[Array | None]:
-        """By phase, what first derivatives leave for second ones."""
-        return [aligned(size) if size else None for size in kept_by(self.program)]
+    def _take_stages(self, shared: list[Array] | None) -> None:
+        """Take the functions of the stages.
+
+        shared: by phase, memory of a window for what first derivatives leave for second ones.
+        """
+        d, program, (*stages, end) = self.data, self.program, self._stages
+        for i in range(len(self.points)):
+            kept: list[Array | None] = (
+                list(shared) if shared else [aligned(size) if size else None for size in kept_by(program)]
+            )
+            table = (ctypes.c_void_p * len(kept))(*[None if a is None else address(a) for a in kept])
+            setattr(d, f"place_{i}_kept", ctypes.addressof(table))
+            self._alive += [kept, table]
+        self.parts = (PartData * len(stages))(*(self._part(i) for i in range(len(stages))))
+        _, rows, count = program.parts[-1]
+        exact = program.orders[-1] == EXACT
+        d.parts, d.count = ctypes.addressof(self.parts), len(stages)
+        d.end_row, d.end_count, d.end_exact = rows.start, count, exact
+        d.end_values, d.end_expand = code_of(end.library.end_values), code_of(end.library.end_first)
+        d.end_curve, d.end_room = code_of(end.library.end_second) if exact else None, self._room(end.library.rooms)
+        if not program.flat:
+            d.moved, d.carried = code_of(stages[0].library.moved), code_of(stages[0].library.carried)
 
     def _part(self, i: int) -> Any:
         stages, (knots, rows, count) = self._stages[i], self.program.parts[i]
@@ -244,17 +252,20 @@ class InteriorSlot(Slot):
     def take(self, guess: Guess, multipliers: Mapping[str, Array] | None = None) -> Size:
         """Take the problem that the program has, with a guess, maybe with multipliers by the names of the constraints."""
         self.look_at_structure()
-        program, (*stages, end) = self.program, self._stages
-        phases = (StagesData * len(stages))(*[s.data for s in stages])
+        program, stages = self.program, self._values_of_stages()
         us = np.where(program.held, program.held_at, guess.us)
         given = [np.ascontiguousarray(rows, float) for rows in (program.ocp.x0, guess.xs, us)]
         bounds = map(address, (program.lower, program.upper, program.target, program.fixed_at))
-        problem = ProblemData(
-            ctypes.addressof(phases), ctypes.addressof(end.data), *map(address, given), *bounds, None, None
-        )
-        self._problem: Any = phases, given, problem
+        own = (None if part is None else ctypes.addressof(part) for part in stages)
+        problem = ProblemData(*own, *map(address, given), *bounds, None, None)
+        self._problem: Any = stages, given, problem
         self.problem, self._given = ctypes.addressof(problem), multipliers
         return self.size._replace(given=bool(multipliers))
+
+    def _values_of_stages(self) -> tuple[Any, Any]:
+        """The values of the problem that functions of the stages read, by phase and at the end."""
+        *stages, end = self._stages
+        return (StagesData * len(stages))(*[s.data for s in stages]), end.data
 
     @property
     def point(self) -> Point:
@@ -332,6 +343,10 @@ class InteriorSlot(Slot):
 
     def _corrected(self, r: Correct) -> Corrected:
         self._correct(self.address, *r)
+        return self.correction()
+
+    def correction(self) -> Corrected:
+        """The last answer, if it was a corrected step."""
         alpha, alpha_z, size, objective, *at = _CORRECTED.unpack_from(self.data, _ANSWER)
         return Corrected(alpha, alpha_z, size, objective, _new(Violation, at))
 

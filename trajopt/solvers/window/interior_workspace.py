@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from dynamics_backends.protocol import Array, MissingCapability
 from trajopt.problem.ocp import OCP
+from trajopt.results.records import Journal
 from trajopt.solvers.interior.newton import NewtonSystem
 from trajopt.solvers.interior.stage_program import Point, StageProgram
+from trajopt.solvers.window.interior_numpy import InteriorNumpy
 from trajopt.solvers.window.interior_slot import InteriorSlot, kernels, serves
 from trajopt.stage.kept import Kept
 from trajopt.stage.numerics import Numerics, numerics_for
@@ -34,15 +36,16 @@ class Workspace:
 
     def begin(self) -> None:
         """Forget the last solve."""
-        self.system.restart()
-        self.system.data.structure = self.program.ref
         for array in (self.z.lam, self.z.y, self.z.zl, self.z.zu, self.z.f):
             array[:] = 0.0
 
-    def slot(self) -> InteriorSlot | None:
-        """Where kernels answer; None where NumPy does."""
-        if self._slot is None and serves(self.program, alone=True):
-            self._slot = InteriorSlot(self.program, self.system, self.points, self.steps, self.z)
+    def slot(self, journal: Journal) -> InteriorSlot:
+        """The slot of the problem. journal: times what NumPy evaluates."""
+        kind = InteriorSlot if serves(self.program, alone=True) else InteriorNumpy
+        if type(self._slot) is not kind:
+            self._slot = kind(self.program, self.system, self.points, self.steps, self.z)
+        if isinstance(self._slot, InteriorNumpy):
+            self._slot.journal = journal
         return self._slot
 
     def feedback(self) -> Numerics:

@@ -226,7 +226,7 @@ def test_a_step_is_that_of_the_dense_system():
     z.zl[low], z.zu[high] = rng.uniform(0.5, 2.0, low.sum()), rng.uniform(0.5, 2.0, high.sum())
     program.second(p, 1.0, z)
     system.condense(p, z, mu, 1.0)
-    assert system.factor() and not system.reflected
+    assert system.factor() and not system.data.reflected
     step = system.solve(p, z, tau, system.empty_step())
 
     t = Transcription(ocp, Guess(p.xs, p.us))  # the same rows and Hessian, in its order

@@ -70,13 +70,13 @@ def test_reflected_hessians_have_the_sizes_of_the_eigenvalues():
     system.condense(p, z, 0.1, 1.0)
     lq = system.lq
     before, last = hessians(lq), lq.Q[-1].copy()
-    assert system.factor() and system.reflected > 1 and system.shift == 0.0
+    assert system.factor() and system.data.reflected > 1 and system.data.shift == 0.0
     changed = [k for k, (a, b) in enumerate(zip(before, hessians(lq), strict=True)) if not np.array_equal(a, b)]
-    assert len(changed) > 1 and min(changed) >= 14 - system.reflected
+    assert len(changed) > 1 and min(changed) >= 14 - system.data.reflected
     for k in changed:
         np.testing.assert_allclose(hessians(lq)[k], size_of(before[k]), atol=1e-9 * np.abs(before[k]).max())
     np.testing.assert_allclose(lq.Q[-1], size_of(last), atol=1e-9 * np.abs(last).max())
-    for k in set(range(14 - system.reflected, 13)) - set(changed):
+    for k in set(range(14 - system.data.reflected, 13)) - set(changed):
         assert np.linalg.eigvalsh(before[k]).min() > 0.0
 
 

@@ -101,7 +101,7 @@ static void tell_step(interior_t *o, int found, double mu)
 /* -- the start --------------------------------------------------------------------------------------------------------------------- */
 
 /* Take the guess of a problem, within its bounds. */
-static void place_guess(interior_t *o, const interior_problem_t *m, double push)
+EXPORT void interior_place(interior_t *o, const interior_problem_t *m, double push)
 {
     ipm_structure *s = &o->structure;
     o->since = now(), o->problem = m, o->at = 0, o->second_found = 0;
@@ -117,22 +117,25 @@ static void place_guess(interior_t *o, const interior_problem_t *m, double push)
 }
 
 /* The start, of an objective that is known with first derivatives; answer: objective, violation, steepest. */
-static void tell_start(interior_t *o, double push, double objective)
+EXPORT void interior_tell_start(interior_t *o, double push, double objective)
 {
     const ipm_structure *s = &o->structure;
+    o->since = now();
     const filled_t *p = &here(o)->own;
     ipm_push(s, p->g, push, push, p->v);
     o->answer[0] = objective;
     tell_violation(o, here(o), o->answer + 1);
     o->answer[6] = largest(p->lu, s->N * M_, largest(p->lx + N_, s->N * N_, 0.0));
-    lap(o, DERIVATIVES);
+    lap(o, BACKWARD);
 }
 
-/* The guess of a problem within its bounds, with derivatives, without multipliers; answer: see tell_start. */
+/* The guess of a problem within its bounds, with derivatives, without multipliers; answer: see interior_tell_start. */
 EXPORT void interior_start(interior_t *o, const interior_problem_t *m, double push)
 {
-    place_guess(o, m, push);
-    tell_start(o, push, find_first(PROBLEM(o), here(o)));
+    interior_place(o, m, push);
+    const double objective = find_first(PROBLEM(o), here(o));
+    lap(o, DERIVATIVES);
+    interior_tell_start(o, push, objective);
 }
 
 /* Multipliers lambda, y and f by least squares, or zero ones. */
@@ -190,8 +193,7 @@ EXPORT void interior_measure_again(interior_t *o, double mu, double scale)
 static void build_system(interior_t *o, double scale, double mu)
 {
     const ipm_point at = to_read(here(o));
-    o->second_found = 1;
-    lap(o, DERIVATIVES);
+    o->second_found = 1, o->since = now();
     o->system->settings = (ipm_settings){mu, scale, 1.0, 0.0, NEWTON};
     ipm_build(o->system, &at, &o->z);
 }
@@ -202,6 +204,7 @@ static void find_second_here(interior_t *o, double scale)
     o->since = now();
     if (o->second_found) find_first(PROBLEM(o), here(o));
     find_second(PROBLEM(o), scale, &o->z, here(o));
+    lap(o, DERIVATIVES);
 }
 
 /* The step of a system that is factored, if asked for the mu that the quality function chooses. */
@@ -236,17 +239,33 @@ static void try_length(interior_t *o, double alpha, int differentiate, double *a
     lap(o, ROLLOUT);
 }
 
-/* The Newton step, and its end; answer: see tell_step, and the trial. */
-EXPORT void interior_newton(interior_t *o)
+/* The Newton step, second derivatives being there; whether there is one; answer: see tell_step. */
+EXPORT int interior_solve(interior_t *o)
 {
     const newton_t *r = &o->asked.newton;
-    find_second_here(o, r->scale);
     build_system(o, r->scale, r->mu);
     const int found = ipm_factor(o->system, r->reflect != 0.0);
     if (found) solve_newton(o);
     else tell_step(o, 0, r->mu);
     lap(o, BACKWARD);
-    if (found) try_length(o, o->system->alpha, r->differentiate != 0.0, o->answer + TRIAL);
+    return found;
+}
+
+/* The Newton step, and its end; answer: see tell_step, and the trial. */
+EXPORT void interior_newton(interior_t *o)
+{
+    const newton_t *r = &o->asked.newton;
+    find_second_here(o, r->scale);
+    if (interior_solve(o)) try_length(o, o->system->alpha, r->differentiate != 0.0, o->answer + TRIAL);
+}
+
+/* answer, from the number `at` on: the objective and the violation at the end of a step (ahead), or at the point. */
+EXPORT void interior_tell(interior_t *o, double objective, int at, int ahead)
+{
+    o->since = now();
+    o->answer[at] = objective;
+    tell_violation(o, ahead ? there(o) : here(o), o->answer + at + 1);
+    lap(o, ROLLOUT);
 }
 
 /* Go alpha along the step; answer: objective, violation. */
@@ -257,8 +276,8 @@ EXPORT void interior_try(interior_t *o, double alpha)
 }
 
 /* The second-order correction of a step of that length whose end was tried; first: of the step itself, else of the last correction.  answer:
-   alpha, alpha_z, size, objective, violation. */
-EXPORT void interior_correct(interior_t *o, double length, int first, double share)
+   alpha, alpha_z, size. */
+EXPORT void interior_correct_step(interior_t *o, double length, int first, double share)
 {
     const ipm_structure *s = &o->structure;
     const ipm_point start = to_read(here(o));
@@ -279,6 +298,12 @@ EXPORT void interior_correct(interior_t *o, double length, int first, double sha
     lap(o, BACKWARD);
     o->answer[0] = o->system->alpha, o->answer[1] = o->system->alpha_z;
     o->answer[2] = largest(o->steps[1]->v, numbers(s), 0.0);
+}
+
+/* The same, and its end; answer: also objective and violation. */
+EXPORT void interior_correct(interior_t *o, double length, int first, double share)
+{
+    interior_correct_step(o, length, first, share);
     move(o, o->system->alpha, o->steps[1]->v);
     o->answer[3] = find_values(PROBLEM(o), there(o));
     tell_violation(o, there(o), o->answer + 4);
@@ -286,10 +311,11 @@ EXPORT void interior_correct(interior_t *o, double length, int first, double sha
 }
 
 /* Multipliers at the point that was taken; answer: its measures. */
-static void take_multipliers(interior_t *o, const take_t *r)
+EXPORT void interior_take_multipliers(interior_t *o)
 {
+    const take_t *r = &o->asked.take;
     const ipm_step *step = o->steps[r->corrected != 0.0];
-    lap(o, DERIVATIVES);
+    o->since = now();
     ipm_take(&o->structure, here(o)->own.v, &step->z, r->alpha, r->alpha_z, r->mu, KAPPA_SIGMA, &o->z);
     if (o->program.carried) o->program.carried(step->v + N_, r->alpha, o->structure.N, o->z.lambda);
     tell_measures(o, r->mu, r->scale);
@@ -301,7 +327,8 @@ EXPORT void interior_take(interior_t *o)
 {
     o->since = now(), o->at = 1 - o->at, o->second_found = 0;
     if (o->asked.take.known == 0.0) find_first(PROBLEM(o), here(o));
-    take_multipliers(o, &o->asked.take);
+    lap(o, DERIVATIVES);
+    interior_take_multipliers(o);
 }
 
 /* Be at a place, whose point was changed from outside; answer: objective, violation. */

@@ -35,9 +35,8 @@ typedef struct {
 /* A point, its costs by knot, by phase what first derivatives leave for second ones, and its states, which in a vector space are those of v. */
 typedef struct {
     filled_t own;
-    double *cost, *x_next;
+    double *cost, *x_next, *xs;
     void **kept;
-    double *xs;
 } place_t;
 
 /* The values of a problem by phase and at the end. */

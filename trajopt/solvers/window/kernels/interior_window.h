@@ -69,6 +69,7 @@ static void window_second(interior_window_t *w, interior_t *o, double scale)
         find_second_of(PROBLEM(o), scale, &o->z, p, i, w->kept_for == p);
     }
     find_second_at_end(PROBLEM(o), scale, &o->z, p);
+    lap(o, DERIVATIVES);
 }
 
 /* What follows when all derivatives are there. */
@@ -76,12 +77,12 @@ static long differentiated(interior_t *o)
 {
     const double objective = find_first_at_end(PROBLEM(o), expanded(o));
     if (o->then == AT_START) {
-        tell_start(o, o->push, objective);
+        interior_tell_start(o, o->push, objective);
     } else if (o->then == AT_TRIAL) {
         o->answer[TRIAL] = objective;
         tell_violation(o, there(o), o->answer + TRIAL + 1);
     } else {
-        take_multipliers(o, &o->asked.take);
+        interior_take_multipliers(o);
     }
     return o->waits = DONE;
 }
@@ -253,7 +254,7 @@ EXPORT long interior_window_serve(interior_window_t *w, interior_t *const *slots
 EXPORT long interior_window_start(interior_window_t *w, interior_t *o, const interior_problem_t *m, double push)
 {
     o->push = push;
-    place_guess(o, m, push);
+    interior_place(o, m, push);
     return begin_derivatives(w, o, AT_START, 0);
 }
 
@@ -276,7 +277,7 @@ EXPORT long interior_window_take(interior_window_t *w, interior_t *o)
     o->along = r->corrected != 0.0, o->alpha = r->alpha, o->scale = r->scale;
     o->since = now(), o->at = 1 - o->at, o->second_found = 0;
     if (r->known == 0.0) return begin_derivatives(w, o, AT_TAKEN, !o->soon);
-    take_multipliers(o, r);
+    interior_take_multipliers(o);
     return o->waits = DONE;
 }
 
