@@ -48,8 +48,8 @@ class Restoration:
     def __init__(self, system: NewtonSystem, journal: Journal) -> None:
         self.program, self.kernels, self.system, self.journal = system.program, system.kernels, system, journal
 
-    def run(self, point: Point, other: Point, r: Restore) -> tuple[Restored, Point, Point]:
-        """Answer a request at a point with first derivatives: also the point where it ended, which has them, and the other one."""
+    def run(self, point: Point, other: Point, r: Restore) -> tuple[Restored, Point]:
+        """Answer a request at a point with first derivatives, with the one of both points where it ended, which has them."""
         self.z, self.step = self.program.multipliers(), self.system.empty_step()
         self._left = point.v.copy(), point.xs.copy()
         at = r.at
@@ -83,7 +83,7 @@ class Restoration:
                 self.mu = max(MU_LEAST, MU_SHARE * self.mu)
             if time.perf_counter() > r.deadline:
                 break
-        return Restored(end, count, objective, at), point, other
+        return Restored(end, count, objective, at), point
 
     def come_back(self, point: Point) -> None:
         """Write the states and v where the last run began to a point."""

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from dynamics_backends.compiled.interface.libraries import bound
 from dynamics_backends.protocol import Array
 from trajopt.results.records import Journal
 from trajopt.solvers.interior.newton import Step as StepArrays
@@ -25,6 +23,7 @@ from trajopt.solvers.methods.interior_requests import (
     Try,
 )
 from trajopt.solvers.window.interior_slot import InteriorSlot
+from trajopt.solvers.window.slots import functions
 
 TRIAL, CORRECTED = 8, 3
 """The numbers of an answer before those of a trial: of a step, of a corrected one."""
@@ -37,10 +36,7 @@ class InteriorNumpy(InteriorSlot):
 
     def _take_stages(self, shared: list[Array] | None) -> None:
         """The kernels call no functions of stages."""
-
-        def function(name: str, arguments: str, returns: type | None = None) -> Callable[..., Any]:
-            return bound(self._system.kernels.library, f"interior_{name}", arguments, returns)
-
+        function = functions(self.system.kernels.library, "interior")
         self._place, self._tell_start = function("place", "ppd"), function("tell_start", "pdd")
         self._solve, self._tell = function("solve", "p", ctypes.c_int), function("tell", "pdii")
         self._correct_step, self._take_multipliers = function("correct_step", "pdid"), function("take_multipliers", "p")
@@ -70,7 +66,7 @@ class InteriorNumpy(InteriorSlot):
         with self.journal.timed("derivatives"):
             self.program.second(self.point, r.scale, self.z)
         if self._solve(self.address):
-            self._go(self._steps[0], self._system.data.alpha, r.differentiate, TRIAL)
+            self._go(self._steps[0], self.system.data.alpha, r.differentiate, TRIAL)
         return self.direction()
 
     def _tried(self, r: Try) -> Trial:
@@ -79,7 +75,7 @@ class InteriorNumpy(InteriorSlot):
 
     def _corrected(self, r: Correct) -> Corrected:
         self._correct_step(self.address, *r)
-        self._go(self._steps[1], self._system.data.alpha, False, CORRECTED)
+        self._go(self._steps[1], self.system.data.alpha, False, CORRECTED)
         return self.correction()
 
     def _taken(self, r: Take) -> tuple[float, ...]:

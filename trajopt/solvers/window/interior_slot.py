@@ -18,7 +18,6 @@ from dynamics_backends.compiled.interface.libraries import (
     CompilerError,
     address,
     aligned,
-    bound,
     code_of,
     has_compiler,
     load,
@@ -29,9 +28,10 @@ from dynamics_backends.protocol import Array
 from trajopt.guesses.guesses import Guess
 from trajopt.solvers.barrier_rules import KAPPA_SIGMA
 from trajopt.solvers.interior import library
-from trajopt.solvers.interior.library import Kernels, Multipliers as MultiplierArrays
+from trajopt.solvers.interior.feasibility import Restoration
+from trajopt.solvers.interior.library import Kernels
 from trajopt.solvers.interior.named_multipliers import from_names
-from trajopt.solvers.interior.newton import LARGEST_ESTIMATE, NewtonSystem, Step as StepArrays
+from trajopt.solvers.interior.newton import LARGEST_ESTIMATE, NewtonSystem
 from trajopt.solvers.interior.stage_program import EXACT, MIXED, Point, StageProgram
 from trajopt.solvers.methods.interior_point import InteriorPoint, Size
 from trajopt.solvers.methods.interior_requests import (
@@ -52,7 +52,7 @@ from trajopt.solvers.methods.interior_requests import (
     Way,
 )
 from trajopt.solvers.rules.interior_measures import Violation
-from trajopt.solvers.window.slots import Slot, checked, constants, kernel
+from trajopt.solvers.window.slots import Slot, checked, constants, functions, kernel
 from trajopt.stage.compiled.compiled_end import CompiledEnd
 from trajopt.stage.compiled.compiled_stages import CompiledStages
 from trajopt.stage.compiled.library import StagesData
@@ -147,66 +147,60 @@ def kept_by(program: StageProgram) -> list[int]:
 class InteriorSlot(Slot):
     """interior_t with its memory: what answers the requests for problems of one structure, one after the other.
 
-    system, points, steps, z: the linear system, the points, steps and multipliers that it works with. own_rooms: see
-    :class:`~trajopt.solvers.window.slots.Slot`. shared: the memory of a window where the slot is one of it: room for kernels, and
-    by phase what first derivatives leave for second ones. restore, come_back: who answers :class:`Restore` and :class:`Return`.
-    method: what runs there in a window.
+    own_rooms: see :class:`~trajopt.solvers.window.slots.Slot`. shared: the memory of a window where the slot is one of it: room for
+    kernels, and by phase what first derivatives leave for second ones. restoration: answers :class:`Restore` and
+    :class:`Return`; None: nobody does. method: what runs there in a window.
     """
 
     method: InteriorPoint | None = None
+    restoration: Restoration | None = None
 
     def __init__(
         self,
         program: StageProgram,
-        system: NewtonSystem,
-        points: tuple[Point, Point],
-        steps: tuple[StepArrays, StepArrays],
-        z: MultiplierArrays,
+        own: Kernels,
         *,
         own_rooms: bool = False,
         shared: tuple[Array, list[Array]] | None = None,
     ) -> None:
         super().__init__(SlotData(), own_rooms=own_rooms, room=None if shared is None else shared[0])
-        self.program, self.points, self.z = program, points, z
-        self.restore: Callable[[Restore], Restored | None] = lambda _: None
-        self.come_back: Callable[[], Trial]
+        self.program, self.z = program, program.multipliers()
+        self.system, self.points = NewtonSystem(program, own), (Point(program), Point(program))
+        self._steps = self.system.empty_step(), self.system.empty_step()
         self._given: Mapping[str, Array] | None = None
-        self.size = Size(program.numbers, system.equations, False)
+        self.size = Size(program.numbers, self.system.equations, False)
         self._stages = list[Any](program.stages)
         self._work = [
             aligned(max(size, 1)) for size in (program.N * program.n, *2 * (program.rows, len(program.fixed)))
         ]
-        self._system, self._steps = system, steps
         d = self.data
-        for i, p in enumerate(points):
-            own = (*(getattr(p.data, name) for name in _PLACE.split()[:12]), *map(address, (p.cost, p.x_next, p.xs)))
-            for name, at in zip(_PLACE.split(), own, strict=True):
+        for i, p in enumerate(self.points):
+            places = (*(getattr(p.data, name) for name in _PLACE.split()[:12]), *map(address, (p.cost, p.x_next, p.xs)))
+            for name, at in zip(_PLACE.split(), places, strict=True):
                 setattr(d, f"place_{i}_{name}", at)
         d.nx = program.ocp.manifold.nx
         self._take_stages(None if shared is None else shared[1])
-        d.lam, d.y, d.zl, d.zu, d.f = z.addresses
-        d.step_0, d.step_1 = (step.ref for step in steps)
+        d.lam, d.y, d.zl, d.zu, d.f = self.z.addresses
+        d.step_0, d.step_1 = (step.ref for step in self._steps)
         d.d, d.own_rows, d.own_fixes, d.new_rows, d.new_fixes = map(address, self._work)
-        d.system = ctypes.addressof(system.data)
+        d.system = ctypes.addressof(self.system.data)
         if shared is not None:
             ahead, foreseen = (ctypes.c_void_p * len(program.parts))(), program.multipliers()
             self._alive += [ahead, foreseen]
             d.ahead, (d.foreseen_lambda, d.foreseen_y) = ctypes.addressof(ahead), foreseen.addresses[:2]
-        self._bind(system.kernels.library)
+        self._bind(own.library)
 
     @classmethod
     def of(cls, program: StageProgram, own: Kernels, shared: tuple[Array, list[Array]] | None = None) -> InteriorSlot:
         """A slot with memory of its own for one problem of many, of a program's structure."""
-        system = NewtonSystem(program, own)
-        points, steps = (Point(program), Point(program)), (system.empty_step(), system.empty_step())
-        slot = cls(program, system, points, steps, program.multipliers(), own_rooms=True, shared=shared)
+        slot = cls(program, own, own_rooms=True, shared=shared)
         slot.look_at_structure()
         return slot
 
     @property
     def bytes(self) -> int:
         """Bytes of the memory of a slot of a window."""
-        system = self._system
+        system = self.system
         blocks: list[Any] = [*(p.v for p in self.points), *(s.z.lam for s in self._steps), system.lq.A, system.rows]
         return int(sum(b.base.nbytes for b in blocks) + system.lq.knots.nbytes)
 
@@ -286,14 +280,12 @@ class InteriorSlot(Slot):
     def _bind(self, own: ctypes.CDLL) -> None:
         """The functions of the library, with what they take."""
 
-        def function(name: str, arguments: str) -> Callable[..., Any]:
-            return bound(own, f"interior_{name}", arguments)
-
+        function = functions(own, "interior")
         self._start, self._go_to, self._put = function("start", "ppd"), function("go_to", "pi"), function("put", "p")
         self._multipliers, self._measure = function("multipliers", "pidd"), function("measure_again", "pdd")
         self._newton, self._take = function("newton", "p"), function("take", "p")
         self._try, self._correct = function("try", "pd"), function("correct", "pdid")
-        self._answers: dict[type, Callable[[Any], Any]] = {
+        self._answers = {
             Start: self._started,
             Multipliers: self._found_multipliers,
             Measure: lambda r: self._measured(self._measure, r),
@@ -301,8 +293,8 @@ class InteriorSlot(Slot):
             Try: self._tried,
             Correct: self._corrected,
             Take: self._taken,
-            Restore: lambda r: self.restore(r),
-            Return: lambda _: self.come_back(),
+            Restore: self._restored,
+            Return: lambda _: self._returned(),
         }
 
     def _started(self, r: Start) -> Begun:
@@ -349,6 +341,19 @@ class InteriorSlot(Slot):
         """The last answer, if it was a corrected step."""
         alpha, alpha_z, size, objective, *at = _CORRECTED.unpack_from(self.data, _ANSWER)
         return Corrected(alpha, alpha_z, size, objective, _new(Violation, at))
+
+    def _restored(self, r: Restore) -> Restored | None:
+        if self.restoration is None:
+            return None
+        self.point.fresh = self.other.fresh = False  # kernels have moved both points since NumPy evaluated them
+        found, point = self.restoration.run(self.point, self.other, r)
+        trial = self.go_to(point)
+        return found._replace(objective=trial.objective, at=trial.at)
+
+    def _returned(self) -> Trial:
+        assert self.restoration is not None
+        self.restoration.come_back(self.point)
+        return self.go_to(self.point)
 
     def sums(self) -> tuple[float, ...]:
         """The last answer, if it was the sums of the measures."""

@@ -19,7 +19,7 @@ from trajopt.solvers.methods.interior_requests import Newton, Start, Take
 from trajopt.solvers.window import interior_slot
 from trajopt.solvers.window.groups import GroupedWindow
 from trajopt.solvers.window.interior_slot import InteriorSlot, kept_by
-from trajopt.solvers.window.slots import loaded, window_source
+from trajopt.solvers.window.slots import functions, loaded, window_source
 from trajopt.stage.compiled import builds
 from trajopt.stage.compiled.library import ABREAST, Library
 
@@ -80,10 +80,7 @@ class InteriorWindow(GroupedWindow):
 
     def _bind(self, own: ctypes.CDLL) -> None:
         at = ctypes.addressof(self._data)
-
-        def function(name: str, arguments: str, returns: type | None = ctypes.c_long) -> Callable[..., Any]:
-            return bound(own, f"interior_window_{name}", arguments, returns)
-
+        function = functions(own, "interior_window", ctypes.c_long)
         start, step, take = function("start", "pppd"), function("step", "ppi"), function("take", "pp")
         serve = function("serve", "ppll")
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dynamics_backends.compiled.interface.libraries import bound, code_of, is_there, struct_of
+from dynamics_backends.compiled.interface.libraries import code_of, struct_of
 from dynamics_backends.protocol import Array
 from trajopt.guesses.guesses import Guess
 from trajopt.lq.compiled_lq import CompiledLQ
@@ -40,7 +40,17 @@ from trajopt.solvers.methods.requests import (
 )
 from trajopt.solvers.window import barrier
 from trajopt.solvers.window.memory import TRIALS, common_source, trials_together
-from trajopt.solvers.window.slots import ITERATE, ArraySlot, Layout, constants, kernel, layout_of, loaded, prefixed
+from trajopt.solvers.window.slots import (
+    ITERATE,
+    ArraySlot,
+    Layout,
+    constants,
+    functions,
+    kernel,
+    layout_of,
+    loaded,
+    prefixed,
+)
 from trajopt.stage.compiled.compiled_end import CompiledEnd
 from trajopt.stage.compiled.compiled_stages import CompiledStages
 from trajopt.stage.compiled.library import StagesData
@@ -139,11 +149,6 @@ def layout(s: Sizes) -> Layout:
     shapes |= dict.fromkeys(("part_cost", "start", "stop_at", "trial"), (trials * N + trials,))
     shapes |= {"X": (trials, N + 1, nx), "U": (trials, N, m), "D": (trials, N, n), "cost": (trials,)}
     return layout_of(SlotData, shapes)
-
-
-def at_once() -> bool:
-    """Whether the library can be had at once; else it is made aside."""
-    return is_there(source())
 
 
 @lru_cache(maxsize=1)
@@ -264,10 +269,7 @@ class NewtonSlot(ArraySlot):
     def _bind(self) -> None:
         """The functions of the library, with what they take."""
 
-        def function(name: str, arguments: str, returns: type | None = None) -> Callable[..., Any]:
-            return bound(own, f"newton_{name}", arguments, returns)
-
-        own = library()
+        function = functions(library(), "newton")
         self._start = function("start", "pp")
         self._first_gains = function("first_gains", "pdd")
         self._is_finite = function("is_finite", "p")
@@ -278,7 +280,7 @@ class NewtonSlot(ArraySlot):
         self._restore = function("restore", "pl d")
         self._on_bounds, self._turn = function("on_bounds", "p"), function("turn", "p")
         self._gains, self._put = function("gains", "pl"), function("put", "p")
-        self._answers: dict[type, Callable[[Any], Any]] = {
+        self._answers = {
             Start: lambda _: self._number(self._start, self.problem),
             FirstGains: lambda r: self._point(self._first_gains, -1.0 if r.delta is None else r.delta, r.mu),
             IsFinite: lambda _: bool(self._number(self._is_finite)),

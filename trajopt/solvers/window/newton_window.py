@@ -40,7 +40,7 @@ from trajopt.solvers.window import newton_slot
 from trajopt.solvers.window.driver import WAIT
 from trajopt.solvers.window.groups import GroupedWindow
 from trajopt.solvers.window.newton_slot import NewtonSlot
-from trajopt.solvers.window.slots import loaded, window_source
+from trajopt.solvers.window.slots import functions, loaded, window_source
 from trajopt.stage.compiled.library import Library
 from trajopt.stage.evaluation import StageEvaluator
 
@@ -124,11 +124,7 @@ class NewtonWindow(GroupedWindow):
         self._bind()
 
     def _bind(self) -> None:
-        own = library()
-
-        def function(name: str, arguments: str, returns: type | None = ctypes.c_long) -> Callable[..., Any]:
-            return bound(own, f"window_{name}", arguments, returns)
-
+        function = functions(library(), "window", ctypes.c_long)
         self._start = function("start", "pp", None)
         self._first_gains, self._accept = function("first_gains", "pdd"), function("accept", "plll d")
         self._step, self._try = function("step", "plll d"), function("try", "pll")

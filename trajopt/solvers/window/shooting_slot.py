@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import ctypes
 import math
-from collections.abc import Callable
 from functools import lru_cache
 from struct import Struct
 from typing import Any, NamedTuple, cast
 
 import numpy as np
 
-from dynamics_backends.compiled.interface.libraries import address, bound, code_of, is_there, struct_of
+from dynamics_backends.compiled.interface.libraries import address, code_of, struct_of
 from dynamics_backends.protocol import Array
 from trajopt.guesses.guesses import Guess
 from trajopt.lq import bounded_lq
@@ -44,7 +43,17 @@ from trajopt.solvers.options import SLQOptions
 from trajopt.solvers.rules.line_search import DOUBLINGS, POLISHED, Trial
 from trajopt.solvers.shooting import iterate
 from trajopt.solvers.window.memory import TRIALS, common_source, trials_together
-from trajopt.solvers.window.slots import ITERATE, ArraySlot, Layout, constants, kernel, layout_of, loaded, prefixed
+from trajopt.solvers.window.slots import (
+    ITERATE,
+    ArraySlot,
+    Layout,
+    constants,
+    functions,
+    kernel,
+    layout_of,
+    loaded,
+    prefixed,
+)
 from trajopt.stage.compiled.compiled_stages import node_flags
 from trajopt.stage.evaluation import Shooting, StageEvaluator
 
@@ -169,11 +178,6 @@ def source() -> str:
     return "\n".join([common_source(), constants(_CONSTANTS), *map(kernel, ("bounded_lq.h", "shooting_slot.h"))])
 
 
-def at_once() -> bool:
-    """Whether the library can be had at once; else it is made aside."""
-    return is_there(source())
-
-
 @lru_cache(maxsize=1)
 def library() -> ctypes.CDLL:
     """The functions of a slot, compiled or from the cache."""
@@ -264,18 +268,14 @@ class ShootingSlot(ArraySlot):
     # -- answers ------------------------------------------------------------------------------------------------------------
     def _bind(self) -> None:
         """The functions of the library, with what they take."""
-        own = library()
-
-        def function(name: str, arguments: str, returns: type | None = None) -> Callable[..., Any]:
-            return bound(own, f"shooting_{name}", arguments, returns)
-
+        function = functions(library(), "shooting")
         self._start, self._solve = function("start", "pp"), function("direction", "pdll")
         self._try, self._close_gaps = function("roll", "pll", ctypes.c_long), function("correct", "pl")
         self._expand, self._measure = function("expand", "pl"), function("rate", "pd")
         self._go, self._back = function("go", "pl"), function("back", "p")
         self._kkt, self._sweep = function("kkt", "p", ctypes.c_double), function("gains", "pd")
         self._put = function("put", "p")
-        self._answers: dict[type, Callable[[Any], Any]] = {
+        self._answers = {
             Start: lambda _: self._started(),
             Direction: self._directed,
             Roll: self._rolled,

@@ -22,7 +22,7 @@ from trajopt.solvers.options import SLQOptions
 from trajopt.solvers.window import shooting_slot
 from trajopt.solvers.window.groups import GroupedWindow
 from trajopt.solvers.window.shooting_slot import ShootingSlot, reads_linear_steps
-from trajopt.solvers.window.slots import loaded, window_source
+from trajopt.solvers.window.slots import functions, loaded, window_source
 from trajopt.stage.evaluation import StageEvaluator
 
 ROLLS = 4
@@ -59,11 +59,8 @@ class ShootingWindow(GroupedWindow):
         self._bind()
 
     def _bind(self) -> None:
-        own, at = library(), ctypes.addressof(self._data)
-
-        def function(name: str, arguments: str, returns: type | None = ctypes.c_long) -> Callable[..., Any]:
-            return bound(own, f"window_{name}", arguments, returns)
-
+        at = ctypes.addressof(self._data)
+        function = functions(library(), "window", ctypes.c_long)
         start, direction, gains = function("start", "pppd"), function("direction", "ppdll"), function("gains", "pd")
         roll, correct, expand = function("roll", "ppll"), function("correct", "ppl"), function("expand", "ppld")
         serve = function("serve", "ppll", None)

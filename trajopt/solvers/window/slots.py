@@ -83,18 +83,42 @@ def loaded(text: str, size: str, structs: Sequence[Any]) -> ctypes.CDLL:
     return checked(load(text), size, structs)
 
 
-class Slot:
-    """What every slot has. own_rooms: whether the kernels work in memory of its own, as where another thread calls them. room: the
-    memory of a window where the slot is one of it, whose kernels have no other.
+def functions(library: ctypes.CDLL, prefix: str, default: type | None = None) -> Callable[..., Callable[..., Any]]:
+    """Binds functions of a library by their names behind a prefix, with what they take and return (``default``, if not told)."""
 
-    data: the struct. problem: the address of the problem. request, since: what it waits for in a window, and from which turn on.
+    def function(name: str, arguments: str, returns: type | None = default) -> Callable[..., Any]:
+        return bound(library, f"{prefix}_{name}", arguments, returns)
+
+    return function
+
+
+class Answering:
+    """Answers the requests of a method, each by its own function."""
+
+    _answers: dict[type, Callable[[Any], Any]]
+
+    def answer(self, request: Any) -> Any:
+        """The answer to a request of the method."""
+        return self._answers[type(request)](request)
+
+    def note_times(self, journal: Journal) -> None:
+        """Add the seconds since the last call to the record in the making, unless the journal has timed the work itself."""
+
+    def close(self) -> None:
+        """Give memory back."""
+
+
+class Slot(Answering):
+    """A struct and its kernels. own_rooms: whether the kernels work in memory of its own, as where another thread calls them.
+
+    room: the memory of a window where the slot is one of it, whose kernels have no other. data: the struct. problem: the address
+    of the problem. request, since: what it waits for in a window, and from which turn on.
     """
 
     data: Any
     problem: int
     request: Any = None
     since = 0
-    _answers: dict[type, Callable[[Any], Any]]
     _put: Callable[[int], None]
 
     def __init__(self, data: Any, *, own_rooms: bool = False, room: Array | None = None) -> None:
@@ -111,10 +135,6 @@ class Slot:
         self._alive.append(room)
         return address(room)
 
-    def answer(self, request: Any) -> Any:
-        """The answer to a request of the method."""
-        return self._answers[type(request)](request)
-
     def put(self) -> None:
         """Write the trajectory where the solve is to where the problem wants it."""
         self._put(self.address)
@@ -129,9 +149,6 @@ class Slot:
     def note_times(self, journal: Journal) -> None:
         """Add the seconds since the last call to the record in the making."""
         journal.spent(*self.seconds)
-
-    def close(self) -> None:
-        """Give memory back."""
 
 
 class ArraySlot(Slot, ABC):
