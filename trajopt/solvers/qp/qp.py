@@ -25,7 +25,6 @@ import numpy as np
 from dynamics_backends.names import unknown_name
 from dynamics_backends.protocol import Array
 from trajopt.lq.lq_solver import LQSolver
-from trajopt.solvers.qp.blocks.elastic_rows import ElasticHessian, ElasticJacobian
 from trajopt.solvers.qp.blocks.stage_hessian import StageHessian
 from trajopt.solvers.qp.blocks.stage_jacobian import StageJacobian
 
@@ -54,12 +53,12 @@ class QPStatus(StrEnum):
 class QP:
     """The data above: H (n, n) and A (m, n), both as csc or both by their stages, g, lb, ub (n,), l, u (m,).
 
-    Rows that give way are parts of both. Bounds that do not exist are infinite.
+    Bounds that do not exist are infinite.
     """
 
-    H: Hessian | ElasticHessian
+    H: Hessian
     g: Array
-    A: Jacobian | ElasticJacobian
+    A: Jacobian
     l: Array
     u: Array
     lb: Array
@@ -68,12 +67,12 @@ class QP:
     @property
     def sparse_H(self) -> sp.csc_matrix:
         """H as csc; assembled at the first call where it comes by its stages."""
-        return self.H.assembled if isinstance(self.H, StageHessian | ElasticHessian) else self.H
+        return self.H.assembled if isinstance(self.H, StageHessian) else self.H
 
     @property
     def sparse_A(self) -> sp.csc_matrix:
         """A as csc; assembled at the first call where it comes by its stages."""
-        return self.A.assembled if isinstance(self.A, StageJacobian | ElasticJacobian) else self.A
+        return self.A.assembled if isinstance(self.A, StageJacobian) else self.A
 
     @property
     def sparse(self) -> QP:
@@ -100,7 +99,7 @@ class QP:
 
 
 def square_lengths(A: Jacobian) -> Array:
-    """|a_i|^2 of rows that do not give way (m,)."""
+    """|a_i|^2 (m,)."""
     return A.square_lengths() if isinstance(A, StageJacobian) else np.asarray(A.multiply(A).sum(axis=1)).ravel()
 
 

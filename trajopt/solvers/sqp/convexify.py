@@ -92,7 +92,7 @@ def convexified(
     if semidefinite is not None:
         other = semidefinite()
         for share in (s for s in SHARES if s <= max(2.0 * last_share, SHARES[-2])):
-            base = replace(qp, H=share * qp.H + (1.0 - share) * other)  # type: ignore[operator]
+            base = replace(qp, H=share * qp.H + (1.0 - share) * other)
             candidate = penalized(shifted(base, smallest), weights, upper)
             for solver in solvers:
                 if solver.is_convex(candidate):

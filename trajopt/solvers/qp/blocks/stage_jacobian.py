@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -81,9 +81,9 @@ class StageJacobian:
         return rows[:-1]
 
     @property
-    def T(self) -> Transposed:
+    def T(self) -> _Transposed:
         """J', which multiplies rows."""
-        return Transposed(self)
+        return _Transposed(self)
 
     def transposed_product(self, y: Array) -> Array:
         """J'y (n_w,) of y (m,)."""
@@ -117,10 +117,8 @@ class StageJacobian:
 
 
 @dataclass(frozen=True, eq=False)
-class Transposed:
-    """J' of a Jacobian by its parts: J.T @ y."""
-
-    jacobian: Any
+class _Transposed:
+    jacobian: StageJacobian
 
     def __matmul__(self, y: Array) -> Array:
-        return np.asarray(self.jacobian.transposed_product(y))
+        return self.jacobian.transposed_product(y)
