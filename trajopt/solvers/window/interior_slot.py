@@ -63,7 +63,7 @@ ASKED, ANSWER = 11, 16
 """Numbers of a request and of an answer at most."""
 _CONSTANTS = {"ASKED": ASKED, "ANSWER": ANSWER, "KAPPA_SIGMA": KAPPA_SIGMA, "LARGEST_ESTIMATE": LARGEST_ESTIMATE}
 PartData = struct_of("part_t", "first:l last:l row:l count:l exact:l values expand curve room curve_room")
-_KERNELS = "interior_stages.h", "interior_slot.h"
+_KERNELS = "slot.h", "interior_stages.h", "interior_slot.h"
 _PLACE = "v d g A B lx lu gx gu Q S R cost x_next xs"
 _STRUCTURE = [name for name, *_ in library.StructureData._fields_]
 SlotData = struct_of(

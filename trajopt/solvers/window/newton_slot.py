@@ -82,7 +82,7 @@ SlotData = struct_of(
     " ".join(
         (
             "phases end_expand end_values end_end end_room plain_expand plain_values plain_end plain_room",
-            "n:l m:l riccati adjoint stationarity finite rollout N:l nx:l count:l alike:l widest:l trials:l lengths:l",
+            "n:l m:l riccati adjoint stationarity finite rollout N:l nx:l count:l alike:l widest:l trials:l",
             _numbered("point", 2, ITERATE),
             _numbered("step", 3, _STEP),
             "Vx Vxx cQ cS cR oQ oS oR mQ mS mR mr z move bend push pull own_alphas size X U D cost part_cost",
@@ -225,7 +225,6 @@ class NewtonSlot(ArraySlot):
         d.alike, d.widest = of is plain, 0 if exact is not None else len(FRACTIONS) - 1
         stages: Any = plain.stages[:-1]
         d.trials = 1 if room is not None else trials_together(N, max(own.library.lanes for own in stages))
-        d.lengths = lengths
         self._bind()
 
     def serves(self, *given: Any) -> bool:

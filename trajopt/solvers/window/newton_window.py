@@ -50,7 +50,7 @@ KINDS = ATTEMPTS + (1 << len(FRACTIONS))
 IN_A_ROW = 8
 """Iterations that one problem makes alone while others wait."""
 
-_Window = struct_of("newton_window_t", "count:l phases plain_end exact_end tried_end attempts room attempts_room alone")
+_Window = struct_of("newton_window_t", "count:l phases plain_end exact_end tried_end attempts room attempts_room")
 _Phase = struct_of("window_phase_t", "first:l last:l read:l plain exact terms tried")
 
 
@@ -113,7 +113,6 @@ class NewtonWindow(GroupedWindow):
             ctypes.addressof(phases),
             *map(code_of, (*ends, sweep.lq_attempts)),
             *map(address, (room, attempts_room)),
-            self.alone.address,
         )
         self._memory = phases, room, attempts_room
         super().__init__(KINDS, find_toolchain().lanes, _ANSWERS)

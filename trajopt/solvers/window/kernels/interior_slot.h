@@ -3,9 +3,7 @@
    text stand newton.h with what it asks for, interior_stages.h, and the constants of interior_slot.py.
 
    A slot holds two points (where the solve is, and the one that was tried last) and two steps (that of the last system, and a corrected one). */
-#include <time.h>
 
-enum { DERIVATIVES, BACKWARD, ROLLOUT };
 enum { COLD, NEAR, GIVEN, AGAIN }; /* see Way */
 enum { TRIAL = 8 }; /* where a trial stands behind its step */
 
@@ -62,13 +60,6 @@ typedef struct {
 
 static place_t *here(interior_t *o) { return o->places + o->at; }
 static place_t *there(interior_t *o) { return o->places + 1 - o->at; }
-
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 /* Charge the time since the last phase ended to a phase. */
 static void lap(interior_t *o, int phase)

@@ -5,14 +5,6 @@
    A slot holds two points (where the solve is, and the next one), three steps (two that are tried, and the last one taken) and the
    trajectories of the step lengths tried last.  In a window of many problems (newton_window.h) slots hold no expansions. */
 
-/* second_t of stage.h */
-typedef struct {
-    double sigma;
-    const double *lam, *y;
-    void *kept;
-    double *xx, *ux, *uu;
-} curved_t;
-
 /* A phase: expansions with the exact and with the Gauss-Newton Hessian of the cost, rollouts, and the second derivatives of its time steps
    contracted with costates. */
 typedef struct {
@@ -47,7 +39,7 @@ typedef struct {
     const newton_phase_t *phases;
     final_t end, plain_end;
     sweeps_t sweeps;
-    long N, nx, count, alike, widest, trials, lengths;
+    long N, nx, count, alike, widest, trials;
     iterate_t points[2];
     newton_step_t steps[3];
     double *Vx, *Vxx, *cQ, *cS, *cR, *oQ, *oS, *oR, *mQ, *mS, *mR, *mr, *z, *move, *bend, *push, *pull, *own_alphas, *size, *X, *U, *D, *cost, *part_cost;
