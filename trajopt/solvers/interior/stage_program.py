@@ -26,7 +26,6 @@ from trajopt.solvers.direct.program_parts import controls_read, coordinate_bound
 from trajopt.solvers.interior.library import ABSENT, EQUALITY, INEQUALITY, LONG, Multipliers, PointData, StructureData
 from trajopt.stage.compiled.bare_stages import BareStages
 from trajopt.stage.compiled.soon_stages import SoonStages
-from trajopt.stage.compiled.standing import standing
 from trajopt.stage.engine import Wanted, follow, may_follow, stages_of
 from trajopt.stage.numpy_stages import NumpyStages
 from trajopt.stage.stages import StageDerivatives, Stages, StageValues
@@ -35,7 +34,6 @@ RELAXED = 1e-10
 """How far bounds are moved out, of their size and at least this: states that equations put on a bound have room beside it then.
 (IPOPT's bound_relax_factor is 1e-8.)
 """
-_DOUBLE = 8
 EXACT, GAUSS_NEWTON, MIXED = "exact", "gauss_newton", "mixed"
 """Kinds of Hessians: of the Lagrangian, of the cost, and that of the cost with the curvature of the time steps."""
 
@@ -59,11 +57,6 @@ class Point:
         self.data = PointData(*at[:12])
         self.ref = ctypes.addressof(self.data)
         self.views = [self._view(part) for part in program.parts]
-        phases = zip(program.stages, program.parts, self.views, program.orders, strict=True)
-        self.standing = [
-            None if order == MIXED else standing(stages, *program.given(self, k), view, exact=order == EXACT)
-            for stages, (k, _, _), view, order in phases
-        ]
 
     def _view(self, part: tuple[slice, slice, int]) -> StageDerivatives:
         """The memory of a phase, or of the final knot, as its stages fill it."""
@@ -261,22 +254,15 @@ class StageProgram:
 
     def values(self, p: Point) -> float:
         """Fill d, g and cost; returns the objective."""
-        for stages, (k, _, _), view, calls in zip(self.stages, self.parts, p.views, p.standing, strict=True):
-            if calls is not None:
-                calls.values()
-                continue
+        for stages, (k, _, _), view in zip(self.stages, self.parts, p.views, strict=True):
             found = stages.values(*self.given(p, k))
             view.values.d[:], view.values.cost[:], view.values.g[:] = found.d, found.cost, found.g
         return float(p.cost.sum())
 
     def first(self, p: Point) -> float:
         """Fill values and first derivatives; returns the objective."""
-        own = zip(self.stages, self.parts, p.views, self.orders, p.standing, strict=True)
-        for stages, (k, _, _), view, order, calls in own:
-            if calls is not None:
-                calls.first()
-            else:
-                stages.first(*self.given(p, k), quadratic=order != EXACT, out=view)
+        for stages, (k, _, _), view, order in zip(self.stages, self.parts, p.views, self.orders, strict=True):
+            stages.first(*self.given(p, k), quadratic=order != EXACT, out=view)
         if self.any_read:
             self._silence(p)
         p.fresh = True
@@ -287,12 +273,7 @@ class StageProgram:
         if not p.fresh:  # they hold this Hessian for other multipliers
             self.first(p)
         p.fresh = False
-        own = zip(self.stages, self.parts, p.views, self.orders, p.standing, strict=True)
-        for stages, (k, rows, count), view, order, calls in own:
-            if calls is not None and order == EXACT:
-                lam = z.data.lam + _DOUBLE * self.n * k.start if k.start < self.N else None
-                calls.second(scale, lam, z.data.y + _DOUBLE * rows.start if count else None)
-                continue
+        for stages, (k, rows, count), view, order in zip(self.stages, self.parts, p.views, self.orders, strict=True):
             given = self.given(p, k)
             blocks = Hessians(view.Q, view.S, view.R)
             if order == EXACT:
