@@ -14,11 +14,10 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from dynamics_backends.deferred import deferred
 from dynamics_backends.protocol import Array, Hessians
 from trajopt.guesses.guesses import Guess
 from trajopt.problem.ocp import OCP
@@ -35,13 +34,9 @@ from trajopt.solvers.direct.program_parts import (
 )
 from trajopt.solvers.nlp.nlp import NLP
 from trajopt.solvers.qp.blocks.sparse_assembly import Assembly, Columns, Entries
+from trajopt.solvers.qp.qp import Hessian, Jacobian
 from trajopt.stage.engine import Engine
 from trajopt.stage.stages import StageDerivatives, StageValues
-
-if TYPE_CHECKING:
-    import scipy.sparse as sp
-else:
-    sp = deferred("scipy.sparse")
 
 
 class _Point(NamedTuple):
@@ -171,7 +166,7 @@ class Transcription:
         """x, u and nodes of a part."""
         return at.xs[part.knots], w[part.iu], self._nodes[part.knots]
 
-    def differentiate(self, w: Array) -> tuple[Array, sp.csc_matrix]:
+    def differentiate(self, w: Array) -> tuple[Array, Jacobian]:
         """See :class:`~trajopt.solvers.nlp.nlp.NLP`."""
         gradient, blocks = self._differentiated(w)
         return gradient, self._jacobian(blocks)
@@ -213,17 +208,13 @@ class Transcription:
             self._last = point, found
         return self._last[1]
 
-    def hessian(self, w: Array, sigma: float, multipliers: Array) -> sp.csc_matrix:
+    def hessian(self, w: Array, sigma: float, multipliers: Array) -> Hessian:
         """See :class:`~trajopt.solvers.nlp.nlp.NLP`."""
-        return self._assembled(self._part_hessians(self.parts, w, sigma, multipliers, self.kind))
+        return self._hessian(_blocks(self._part_hessians(self.parts, w, sigma, multipliers, self.kind)))
 
     def second_entries(self, w: Array, sigma: float, multipliers: Array) -> Array:
         """See :class:`~trajopt.solvers.nlp.nlp.Patterned`."""
         return self._hessian.values(_blocks(self._part_hessians(self.parts, w, sigma, multipliers, self.kind)))
-
-    def _assembled(self, found: Sequence[Hessians]) -> sp.csc_matrix:
-        """The sum of the parts' Hessians."""
-        return self._hessian(_blocks(found))
 
     def _part_hessians(
         self, parts: Sequence[Part], w: Array, sigma: float, multipliers: Array, kind: str
@@ -271,7 +262,7 @@ class Transcription:
         if self.original.manifold.is_vector_space:
             return self, w
         xs, us = self.trajectory(w)
-        new = Transcription(self.original, Guess(xs, us), self.hold, self.kind)
+        new = type(self)(self.original, Guess(xs, us), self.hold, self.kind)
         moved = w.copy()
         moved[new.ix] = 0.0
         return new, moved

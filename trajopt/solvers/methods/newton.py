@@ -48,7 +48,7 @@ from trajopt.solvers.methods.requests import (
     hessian_name,
     size_of,
 )
-from trajopt.solvers.options import SLQOptions
+from trajopt.solvers.options import MethodOptions, SLQOptions
 from trajopt.solvers.rules.barrier import first_weight, lowered
 from trajopt.solvers.rules.filter import Filter
 
@@ -104,8 +104,10 @@ class Newton:
     by which the last one lowered the cost.
     """
 
-    def __init__(self, size: Size, options: SLQOptions, max_iterations: int, report: Report | None = None) -> None:
-        self.size, self.options, self.max_iterations, self.report = size, options, max_iterations, report
+    report: Report | None = None
+
+    def __init__(self, size: Size, options: SLQOptions | MethodOptions, max_iterations: int) -> None:
+        self.size, self.options, self.max_iterations = size, options, max_iterations
         self.at = NOWHERE
         self.kkt = self.stop = nan
         self.mu = self.last_delta = self.change = 0.0
@@ -191,11 +193,14 @@ class Newton:
         o = self.options
         if self.stop <= 1.0 or (self.kkt <= o.kkt_tolerance and self.at.defect <= o.defect_tolerance):
             return End.OPTIMAL
+        return self._limit()
+
+    def _limit(self) -> End | None:
+        """The end where iterations or time are used up."""
         if self.iteration >= self.max_iterations:
             return End.MOST_ITERATIONS
-        if o.time_limit is not None and time.perf_counter() - self.began > o.time_limit:
-            return End.OUT_OF_TIME
-        return None
+        limit = self.options.time_limit
+        return End.OUT_OF_TIME if limit is not None and time.perf_counter() - self.began > limit else None
 
     def _lower_barrier(self) -> None:
         at = self.at

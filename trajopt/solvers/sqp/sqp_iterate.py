@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import NamedTuple, Protocol, cast, runtime_checkable
+from typing import NamedTuple, cast
 
 import numpy as np
 
@@ -15,8 +15,6 @@ from dynamics_backends.protocol import Array
 from trajopt.solvers.nlp.nlp import NLP, ConvexOverNonlinear
 from trajopt.solvers.nlp.scaled_kkt import scaled_kkt
 from trajopt.solvers.options import SQPOptions
-from trajopt.solvers.qp.blocks.stage_hessian import StageHessian
-from trajopt.solvers.qp.blocks.stage_jacobian import StageJacobian
 from trajopt.solvers.qp.qp import QP, Hessian, Jacobian, complementarity, largest, violation
 
 MULTIPLIER_SCALE = 100.0
@@ -72,7 +70,7 @@ def trial(nlp: NLP, w: Array) -> Trial:
 
 def iterate_at(nlp: NLP, at: Trial, y: Array, z: Array, o: SQPOptions) -> Iterate | None:
     """The iterate with its residuals, or None where a derivative is not finite."""
-    grad, J = _derivatives(nlp, at.w)
+    grad, J = nlp.differentiate(at.w)
     if not (np.isfinite(grad).all() and np.isfinite(J.data).all()):
         return None
     return measured(Iterate(nlp, *at, grad, J, y, z, 0.0, 0.0, 0.0, 0.0, 0.0), o)
@@ -104,24 +102,6 @@ def settled(o: SQPOptions, nlp: NLP) -> SQPOptions:
     return o
 
 
-@runtime_checkable
-class Staged(Protocol):
-    """A program of stages, which knows its derivatives by their blocks."""
-
-    def stage_derivatives(self, w: Array) -> tuple[Array, StageJacobian]:
-        """What ``differentiate`` gives, by stages."""
-        ...
-
-    def stage_hessian(self, w: Array, sigma: float, multipliers: Array, convex: bool) -> StageHessian:
-        """What ``hessian`` gives, or ``convex_hessian``, by stages."""
-        ...
-
-
-def _derivatives(nlp: NLP, w: Array) -> tuple[Array, Jacobian]:
-    """grad f and J, by its stages where the program has them."""
-    return nlp.stage_derivatives(w) if isinstance(nlp, Staged) else nlp.differentiate(w)
-
-
 def hessian_at(at: Iterate, o: SQPOptions, sigma: float = 1.0) -> Hessian:
     """H (n, n), of the kind that the options name."""
     multipliers = np.zeros_like(at.y) if o.hessian == "gauss_newton" else at.y
@@ -136,11 +116,7 @@ def semidefinite_at(at: Iterate, o: SQPOptions, sigma: float = 1.0) -> Callable[
 
 
 def _hessian(at: Iterate, sigma: float, multipliers: Array, convex: bool) -> Hessian:
-    """By its stages where the program has them."""
-    nlp = at.nlp
-    if isinstance(nlp, Staged):
-        return nlp.stage_hessian(at.w, sigma, multipliers, convex)
-    own = cast(ConvexOverNonlinear, nlp).convex_hessian if convex else nlp.hessian
+    own = cast(ConvexOverNonlinear, at.nlp).convex_hessian if convex else at.nlp.hessian
     return own(at.w, sigma, multipliers)
 
 

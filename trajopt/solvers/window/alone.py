@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import Any
 
@@ -14,8 +14,9 @@ from trajopt.lq.lq_solver import LQSolver
 from trajopt.problem.ocp import OCP
 from trajopt.results.records import Journal
 from trajopt.results.solution import Solution
+from trajopt.results.status import Status
 from trajopt.solvers import termination
-from trajopt.solvers.methods.method import End, Method
+from trajopt.solvers.methods.method import Method
 from trajopt.solvers.methods.requests import Solved
 from trajopt.solvers.options import MethodOptions, SLQOptions
 from trajopt.solvers.window.driver import run_alone
@@ -37,6 +38,27 @@ def kernels_serve(ocp: OCP, evaluators: Sequence[Evaluator], lq_solver: LQSolver
     return type(lq_solver) is CompiledLQ
 
 
+def run_to_end(method: Any, slot: Any, journal: Journal, status_of: Callable[[Any], Status]) -> Status:
+    """Run a method on the problem that a slot has taken, until its end or Ctrl-C. status_of: finds the status of an end."""
+
+    def report(**numbers: Any) -> None:
+        slot.note_times(journal)
+        journal.add(lambda: slot.trajectory, **numbers)
+
+    method.report = report
+    try:
+        status = status_of(run_alone(method.solve(), slot.answer))
+        if method.begun:
+            method.report_end()
+        else:
+            journal.refused()
+    except KeyboardInterrupt:
+        status = termination.interrupted(method.iteration)
+        if method.begun:
+            run_alone(method.stopped(), slot.answer)
+    return status
+
+
 def solve_alone(
     ocp: OCP,
     guess: Guess,
@@ -56,24 +78,9 @@ def solve_alone(
         xs, us = slot.trajectory
         return to_blame(ocp, xs, us, evaluators, lq_solver)
 
-    def report(**numbers: Any) -> None:
-        slot.note_times(journal)
-        journal.add(lambda: slot.trajectory, **numbers)
-
-    method.report = report
     try:
         with np.errstate(all="ignore"):  # non-finite numbers are found and reported, not warned about
-            try:
-                ended = run_alone(method.solve(), slot.answer)
-                status = status_of(ended, options, refused)
-                if ended.end is End.NOT_FINITE:
-                    journal.refused()
-                else:
-                    method.report_end()
-            except KeyboardInterrupt:
-                status = termination.interrupted(method.iteration)
-                if method.begun:
-                    run_alone(method.stopped(), slot.answer)
+            status = run_to_end(method, slot, journal, lambda ended: status_of(ended, options, refused))
             found, cost = (slot.solution(), slot.cost) if method.begun else (_unsolved(ocp, guess), float("nan"))
             slot.note_times(journal)
     finally:

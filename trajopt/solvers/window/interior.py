@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 
@@ -12,12 +11,11 @@ from trajopt.guesses.guesses import Guess
 from trajopt.results.records import Callback, Journal
 from trajopt.results.solution import Solution
 from trajopt.results.status import Status
-from trajopt.solvers import termination
 from trajopt.solvers.interior.named_multipliers import by_name, of_start
 from trajopt.solvers.methods.interior_point import Ended, InteriorPoint
 from trajopt.solvers.options import IPMOptions
 from trajopt.solvers.window import interior_status
-from trajopt.solvers.window.driver import run_alone
+from trajopt.solvers.window.alone import run_to_end
 from trajopt.solvers.window.interior_slot import InteriorSlot
 from trajopt.solvers.window.interior_workspace import Workspace
 
@@ -33,31 +31,19 @@ def solve_interior(
     journal, program = Journal(callback), room.program
     slot = room.slot(journal)
     method = InteriorPoint(slot.take(guess, multipliers), options)
+    method.hessian = program.hessian
 
-    def report(**numbers: Any) -> None:
-        slot.note_times(journal)
-        hessian = "mixed" if method.reflected else program.hessian
-        trajectory = slot.point.xs, slot.point.us
-        journal.add(lambda: trajectory, iteration=len(journal.records), hessian=hessian, **numbers)
+    def status_of(ended: Ended) -> Status:
+        if not method.begun:
+            return interior_status.non_finite(program, guess)
+        return interior_status.status_of(ended, options, program, slot.point)
 
-    method.report = report
     with np.errstate(all="ignore"):  # non-finite numbers are found and reported, not warned about
         status = interior_status.crossed_bounds(program)
         if status is None:
-            status = _run(method, slot, guess, options, journal)
+            status = run_to_end(method, slot, journal, status_of)
         slot.note_times(journal)
         return _solution(slot, method, guess, status, journal)
-
-
-def _run(method: InteriorPoint, slot: Any, guess: Guess, options: IPMOptions, journal: Journal) -> Status:
-    try:
-        ended: Ended = run_alone(method.solve(), slot.answer)
-    except KeyboardInterrupt:
-        return termination.interrupted(method.iteration)
-    if not method.begun:
-        journal.refused()
-        return interior_status.non_finite(slot.program, guess)
-    return interior_status.status_of(ended, options, slot.program, slot.point)
 
 
 def _solution(slot: InteriorSlot, method: InteriorPoint, guess: Guess, status: Status, journal: Journal) -> Solution:

@@ -267,6 +267,11 @@ class InteriorSlot(Slot):
         return self.points[self.data.here]
 
     @property
+    def trajectory(self) -> tuple[Array, Array]:
+        """xs and us of the point where the solve is."""
+        return self.point.xs, self.point.us
+
+    @property
     def other(self) -> Point:
         """The point that was tried last."""
         return self.points[1 - self.data.here]
