@@ -390,8 +390,6 @@ class InteriorPoint:
             step_norm=alpha * size,
             defect=at.gap,
             constraint_violation=at.largest,
-            expected_decrease=0.0,
-            actual_decrease=0.0,
             step_length=alpha,
             hessian="mixed" if self.reflected else self.hessian,
             kkt=now.error,

@@ -353,22 +353,18 @@ class Newton:
     def _report(self, step: Found | None) -> None:
         assert self.report is not None
         at, phi, self.reported = self.at, self.phi, self.iteration
-        self.report(
-            iteration=self.iteration,
-            cost=at.cost,
-            merit=phi,
-            stop=self.stop,
-            gradient=at.gradient,
-            regularization=0.0 if step is None else step.delta,
-            step_norm=0.0 if step is None else step.alpha * step.size,
-            defect=at.defect,
-            constraint_violation=0.0,
-            expected_decrease=0.0 if step is None else -step.slope * step.alpha,
-            actual_decrease=0.0 if step is None else phi - step.phi,
-            step_length=0.0 if step is None else step.alpha,
-            hessian=hessian_name(None if step is None else FRACTIONS[step.fraction]),
-            kkt=self.kkt,
-        )
+        taken: dict[str, Any] = {"hessian": hessian_name(None)}
+        if step is not None:
+            taken = {
+                "regularization": step.delta,
+                "step_norm": step.alpha * step.size,
+                "expected_decrease": -step.slope * step.alpha,
+                "actual_decrease": phi - step.phi,
+                "step_length": step.alpha,
+                "hessian": hessian_name(FRACTIONS[step.fraction]),
+            }
+        errors = {"stop": self.stop, "gradient": at.gradient, "defect": at.defect, "kkt": self.kkt}
+        self.report(iteration=self.iteration, cost=at.cost, merit=phi, **errors, **taken)
 
     def report_end(self) -> None:
         """The record of the solution, without a step, unless a failed restoration has made it."""

@@ -216,8 +216,6 @@ class _Run:
             step_norm=step,
             defect=p.gap,
             constraint_violation=p.violation,
-            expected_decrease=0.0,
-            actual_decrease=0.0,
             step_length=alpha,
             hessian=o.hessian,
             kkt=p.kkt,

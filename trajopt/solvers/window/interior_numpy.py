@@ -34,6 +34,14 @@ class InteriorNumpy(InteriorSlot):
 
     journal: Journal
 
+    def answer(self, request: Any) -> Any:
+        """The answer to a request of the method."""
+        with self.journal.timed("backward"):  # but for evaluations
+            return super().answer(request)
+
+    def note_times(self, journal: Journal) -> None:
+        """The journal has timed the work."""
+
     def _take_stages(self, shared: list[Array] | None) -> None:
         """The kernels call no functions of stages."""
         function = functions(self.system.kernels.library, "interior")

@@ -232,18 +232,6 @@ class NewtonWindow(GroupedWindow):
             self._attempts(self._data_address, self._group_address, count, kind - ATTEMPTS)
         return int(kind == TRIALS)
 
-    def _group(self, kind: int) -> list[WindowSlot]:
-        """The slots that have waited the longest for a kind; lanes that are left are for those that ask for some of its
-        fractions.
-        """
-        group = super()._group(kind)
-        asked = kind - ATTEMPTS
-        for fewer in range(asked - 1, -1, -1):
-            waiting = self._waiting[ATTEMPTS + fewer]
-            while waiting and not fewer & ~asked and len(group) < self.lanes:
-                group.append(waiting.popleft())
-        return group
-
 
 _ANSWERS: dict[type, Callable[[NewtonSlot], Any]] = {
     **dict.fromkeys((FirstGains, Accept, Restore, OnBounds), NewtonSlot.point),
