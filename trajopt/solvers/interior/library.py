@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import ctypes
+from importlib.resources import files
 
 import numpy as np
 
-from dynamics_backends.compiled.interface.libraries import bound, struct_of, template
+from dynamics_backends.compiled.interface.libraries import bound, template
 from trajopt.lq import equality_lq
 from trajopt.lq.equality_lq import allotted, kernel_source
+from trajopt.solvers.structs import structs_in
 
 ABSENT, INEQUALITY, EQUALITY = 0, 1, 2
 """Kinds of rows."""
 NEWTON, FEASIBILITY, ESTIMATE = 0, 1, 2
 """What a linear system is for: a step, a step toward feasibility alone, an estimate of multipliers."""
 LONG = np.dtype(ctypes.c_long)
-StructureData = struct_of("ipm_structure", "N:l rows:l fixes:l row fix fixed kind held lower upper target at")
-PointData = struct_of("ipm_point", "v d g A B lx lu gx gu Q S R")
-MultiplierData = struct_of("ipm_multipliers", "lam y zl zu f")
-CondensedData = struct_of("ipm_condensed", "Q S R q r d C D e Sigma phi below above row")
-StepData = struct_of("ipm_step", "v lam y zl zu f")
+_TEXT = "\n".join(
+    (files("trajopt.solvers.interior") / "kernels" / name).read_text() for name in ("interior_point.h", "newton.h")
+)
+StructureData, PointData, MultiplierData, CondensedData, StepData, SystemData = structs_in(
+    _TEXT, "ipm_structure", "ipm_point", "ipm_multipliers", "ipm_condensed", "ipm_step", "ipm_system"
+)
 FLOOR = 1e-8
 """Least eigenvalue of a reflected Hessian, relative to its largest."""
 FIRST_SHIFT, LEAST_SHIFT, LARGEST_SHIFT = 1e-4, 1e-20, 1e40
@@ -38,24 +41,6 @@ _KERNELS = (
     *equality_lq.KERNELS,
     *(("trajopt.solvers.interior", name) for name in ("interior_point.h", "reflection.h", "centering.h", "newton.h")),
 )
-
-
-class SettingsData(ctypes.Structure):
-    """ipm_settings."""
-
-    _fields_ = [(name, ctypes.c_double) for name in ("mu", "scale", "weight", "soft")] + [("mode", ctypes.c_long)]
-
-
-class SystemData(ctypes.Structure):
-    """ipm_system."""
-
-    _fields_ = [
-        *((name, ctypes.c_void_p) for name in ("structure", "condensed", "matrices", "vectors", "factors", "solution")),
-        *((name, ctypes.c_void_p) for name in ("rows", "fixes", "room")),
-        ("settings", SettingsData),
-        *((name, ctypes.c_double) for name in ("shift", "last_shift", "alpha", "alpha_z", "slope", "mu_of_step")),
-        ("reflected", ctypes.c_long),
-    ]
 
 
 class Kernels:

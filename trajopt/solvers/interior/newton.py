@@ -71,7 +71,6 @@ class NewtonSystem:
         *blocks, row = lq.addresses
         self._condensed = CondensedData(*blocks, *at[:4], row)
         self.data = SystemData(p.ref, ctypes.addressof(self._condensed), *lq.parts, *at[4:])
-        self.settings = self.data.settings
         self._ref, self._rows = ctypes.addressof(self.data), at[4]
         self.equations = p.N * p.n + p.rows + len(p.fixed)
         self._measured = np.zeros(10)
@@ -93,8 +92,9 @@ class NewtonSystem:
         self, p: Point, z: Multipliers, mu: float, scale: float, mode: int = NEWTON, soft: float = 0.0
     ) -> None:
         """Build the system at a point."""
-        o = self.settings
-        o.mu, o.scale, o.mode, o.soft, o.weight = mu, scale, mode, soft, 1.0
+        o = self.data
+        o.settings_mu, o.settings_scale, o.settings_soft, o.settings_weight = mu, scale, soft, 1.0
+        o.settings_mode = mode
         self.kernels.build(self._ref, p.ref, z.ref)
 
     def factor(self, *, reflect: bool = True) -> bool:

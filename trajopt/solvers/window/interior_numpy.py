@@ -88,7 +88,7 @@ class InteriorNumpy(InteriorSlot):
 
     def _taken(self, r: Take) -> tuple[float, ...]:
         self.hand_over(r)
-        self.data.here = 1 - self.data.here
+        self.data.at = 1 - self.data.at
         if not r.known:
             self._first(self.point)
         self._take_multipliers(self.address)
@@ -105,6 +105,6 @@ class InteriorNumpy(InteriorSlot):
 
     def go_to(self, point: Point) -> Trial:
         """Be at a point that was changed from outside."""
-        self.data.here = self.points.index(point)
+        self.data.at = self.points.index(point)
         self._tell(self.address, self._first(point), 0, False)
         return self.trial()

@@ -22,7 +22,6 @@ from dynamics_backends.compiled.interface.libraries import (
     has_compiler,
     load,
     loaded_soon,
-    struct_of,
 )
 from dynamics_backends.protocol import Array
 from trajopt.guesses.guesses import Guess
@@ -52,7 +51,8 @@ from trajopt.solvers.methods.interior_requests import (
     Way,
 )
 from trajopt.solvers.rules.interior_measures import Violation
-from trajopt.solvers.window.slots import Slot, checked, constants, functions, kernel
+from trajopt.solvers.structs import structs_in
+from trajopt.solvers.window.slots import Slot, constants, functions, kernel
 from trajopt.stage.compiled.compiled_end import CompiledEnd
 from trajopt.stage.compiled.compiled_stages import CompiledStages
 from trajopt.stage.compiled.library import StagesData
@@ -62,39 +62,26 @@ from trajopt.stage.start import starts_at_once
 ASKED, ANSWER = 11, 16
 """Numbers of a request and of an answer at most."""
 _CONSTANTS = {"ASKED": ASKED, "ANSWER": ANSWER, "KAPPA_SIGMA": KAPPA_SIGMA, "LARGEST_ESTIMATE": LARGEST_ESTIMATE}
-PartData = struct_of("part_t", "first:l last:l row:l count:l exact:l values expand curve room curve_room")
+
+
 _KERNELS = "slot.h", "interior_stages.h", "interior_slot.h"
-_PLACE = "v d g A B lx lu gx gu Q S R cost x_next xs"
-_STRUCTURE = [name for name, *_ in library.StructureData._fields_]
-SlotData = struct_of(
-    "interior_t",
-    "parts count:l end_row:l end_count:l end_exact:l end_values end_expand end_curve end_room still nx:l moved carried "
-    "N:l rows:l fixes:l row fix fixed kind held lower upper target at system "
-    + " ".join(f"place_{i}_{name}" for i in range(2) for name in (*_PLACE.split(), "kept"))
-    + " lam y zl zu f step_0 step_1 d own_rows own_fixes new_rows new_fixes problem here:l second_found:l since:d "
-    + " ".join(
-        [
-            *(f"seconds_{i}:d" for i in range(3)),
-            *(f"asked_{i}:d" for i in range(ASKED)),
-            *(f"answer_{i}:d" for i in range(ANSWER)),
-            "ahead foreseen_lambda foreseen_y waits:l then:l phase:l foresees:l along:l soon:l first:l failed:l end:l",
-            "push:d alpha:d scale:d",
-        ]
-    ),
-)
-ProblemData = struct_of("interior_problem_t", "stages end x0 xs us lower upper target at to_xs to_us")
-_ASKED, _ANSWER = SlotData.asked_0.offset, SlotData.answer_0.offset
-_REQUESTS = {of: Struct(f"{len(of._fields)}d") for of in (Newton, Take)}
-"""Those of each iteration, whose numbers the kernels read."""
-_SUMS, _DIRECTION = Struct("10d"), Struct("14d")
-_TRIAL, _BEGUN, _CORRECTED = Struct("6d"), Struct("7d"), Struct("9d")
-_new = tuple.__new__  # of named tuples, in a fifth of the time
 
 
 def source(ndx: int, nu: int) -> str:
     """The text of the functions."""
     types = (files("trajopt.stage") / "kernels" / "stage_types.h").read_text()
     return "\n".join([library.source(ndx, nu), constants(_CONSTANTS), types, *map(kernel, _KERNELS)])
+
+
+_PLACE = [f"own_{name}" for name, *_ in library.PointData._fields_]
+_STRUCTURE = [name for name, *_ in library.StructureData._fields_]
+SlotData, PartData, ProblemData = structs_in(source(1, 1), "interior_t", "part_t", "interior_problem_t")
+_ASKED, _ANSWER = SlotData.asked_0.offset, SlotData.answer_0.offset
+_REQUESTS = {of: Struct(f"{len(of._fields)}d") for of in (Newton, Take)}
+"""Those of each iteration, whose numbers the kernels read."""
+_SUMS, _DIRECTION = Struct("10d"), Struct("14d")
+_TRIAL, _BEGUN, _CORRECTED = Struct("6d"), Struct("7d"), Struct("9d")
+_new = tuple.__new__  # of named tuples, in a fifth of the time
 
 
 def kernels(ndx: int, nu: int) -> Kernels:
@@ -109,12 +96,7 @@ def kernels(ndx: int, nu: int) -> Kernels:
 def _kernels(ndx: int, nu: int, soon: bool) -> Kernels:
     if not has_compiler():
         raise CompilerError("solver 'ipm' needs a C compiler, and no working one was found; use 'dms' or 'sqp'")
-    return kernels_of((loaded_soon if soon else load)(source(ndx, nu)))
-
-
-def kernels_of(found: ctypes.CDLL) -> Kernels:
-    """The functions of a library. Raises RuntimeError where its structs are others."""
-    return Kernels(checked(found, "interior_size", (SlotData, PartData, ProblemData)))
+    return Kernels((loaded_soon if soon else load)(source(ndx, nu)))
 
 
 def serves(program: StageProgram, *, alone: bool) -> bool:
@@ -175,14 +157,14 @@ class InteriorSlot(Slot):
         ]
         d = self.data
         for i, p in enumerate(self.points):
-            places = (*(getattr(p.data, name) for name in _PLACE.split()[:12]), *map(address, (p.cost, p.x_next, p.xs)))
-            for name, at in zip(_PLACE.split(), places, strict=True):
-                setattr(d, f"place_{i}_{name}", at)
-        d.nx = program.ocp.manifold.nx
+            places = (*(getattr(p.data, name) for name, *_ in p.data._fields_), *map(address, (p.cost, p.x_next, p.xs)))
+            for name, at in zip((*_PLACE, "cost", "x_next", "xs"), places, strict=True):
+                setattr(d, f"places_{i}_{name}", at)
+        d.program_nx = program.ocp.manifold.nx
         self._take_stages(None if shared is None else shared[1])
-        d.lam, d.y, d.zl, d.zu, d.f = self.z.addresses
-        d.step_0, d.step_1 = (step.ref for step in self._steps)
-        d.d, d.own_rows, d.own_fixes, d.new_rows, d.new_fixes = map(address, self._work)
+        d.z_lambda, d.z_y, d.z_zl, d.z_zu, d.z_f = self.z.addresses
+        d.steps_0, d.steps_1 = (step.ref for step in self._steps)
+        d.d, d.rows, d.fixes, d.new_rows, d.new_fixes = map(address, self._work)
         d.system = ctypes.addressof(self.system.data)
         if shared is not None:
             ahead, foreseen = (ctypes.c_void_p * len(program.parts))(), program.multipliers()
@@ -215,17 +197,18 @@ class InteriorSlot(Slot):
                 list(shared) if shared else [aligned(size) if size else None for size in kept_by(program)]
             )
             table = (ctypes.c_void_p * len(kept))(*[None if a is None else address(a) for a in kept])
-            setattr(d, f"place_{i}_kept", ctypes.addressof(table))
+            setattr(d, f"places_{i}_kept", ctypes.addressof(table))
             self._alive += [kept, table]
         self.parts = (PartData * len(stages))(*(self._part(i) for i in range(len(stages))))
         _, rows, count = program.parts[-1]
         exact = program.orders[-1] == EXACT
-        d.parts, d.count = ctypes.addressof(self.parts), len(stages)
-        d.end_row, d.end_count, d.end_exact = rows.start, count, exact
-        d.end_values, d.end_expand = code_of(end.library.end_values), code_of(end.library.end_first)
-        d.end_curve, d.end_room = code_of(end.library.end_second) if exact else None, self._room(end.library.rooms)
+        d.program_parts, d.program_count = ctypes.addressof(self.parts), len(stages)
+        d.program_end_row, d.program_end_count, d.program_end_exact = rows.start, count, exact
+        d.program_end_values, d.program_end_expand = map(code_of, (end.library.end_values, end.library.end_first))
+        d.program_end_curve = code_of(end.library.end_second) if exact else None
+        d.program_end_room = self._room(end.library.rooms)
         if not program.flat:
-            d.moved, d.carried = code_of(stages[0].library.moved), code_of(stages[0].library.carried)
+            d.program_moved, d.program_carried = map(code_of, (stages[0].library.moved, stages[0].library.carried))
 
     def _part(self, i: int) -> Any:
         stages, (knots, rows, count) = self._stages[i], self.program.parts[i]
@@ -240,8 +223,8 @@ class InteriorSlot(Slot):
         """Take the program's structure as it is now."""
         d, program = self.data, self.program
         for name in _STRUCTURE:
-            setattr(d, name, getattr(program.structure, name))
-        d.still = address(program.still_read) if program.any_read else None
+            setattr(d, f"structure_{name}", getattr(program.structure, name))
+        d.program_still = address(program.still_read) if program.any_read else None
 
     def take(self, guess: Guess, multipliers: Mapping[str, Array] | None = None) -> Size:
         """Take the problem that the program has, with a guess, maybe with multipliers by the names of the constraints."""
@@ -264,7 +247,7 @@ class InteriorSlot(Slot):
     @property
     def point(self) -> Point:
         """The point where the solve is."""
-        return self.points[self.data.here]
+        return self.points[self.data.at]
 
     @property
     def trajectory(self) -> tuple[Array, Array]:
@@ -274,7 +257,7 @@ class InteriorSlot(Slot):
     @property
     def other(self) -> Point:
         """The point that was tried last."""
-        return self.points[1 - self.data.here]
+        return self.points[1 - self.data.at]
 
     def go_to(self, point: Point) -> Trial:
         """Be at a point that was changed from outside."""

@@ -10,33 +10,30 @@ from functools import lru_cache
 from math import sqrt
 from typing import Any, cast
 
-from dynamics_backends.compiled.interface.libraries import address, aligned, bound, code_of, struct_of
+from dynamics_backends.compiled.interface.libraries import address, aligned, bound, code_of, load
 from trajopt.lq import equality_lq
 from trajopt.problem.ocp import OCP
 from trajopt.solvers.interior.library import Kernels
 from trajopt.solvers.interior.stage_program import EXACT, StageProgram
 from trajopt.solvers.methods.interior_requests import Newton, Start, Take
+from trajopt.solvers.structs import structs_in
 from trajopt.solvers.window import interior_slot
 from trajopt.solvers.window.groups import GroupedWindow
 from trajopt.solvers.window.interior_slot import InteriorSlot, kept_by
-from trajopt.solvers.window.slots import functions, loaded, window_source
+from trajopt.solvers.window.slots import functions, kernel, window_source
 from trajopt.stage.compiled import builds
 from trajopt.stage.compiled.library import ABREAST, Library
 
 SWEEPS, REFLECTIONS, STAGES = 1, 2, 3
 """Kinds of work; STAGES + i: derivatives of phase i."""
 
-_Window = struct_of("interior_window_t", "phases room sweeps kept_for")
-_Phase = struct_of("window_phase_t", "expand curve kept")
+_Window, _Phase = structs_in(kernel("interior_window.h"), "interior_window_t", "window_phase_t")
 
 
 @lru_cache(maxsize=16)
 def kernels(ndx: int, nu: int) -> Kernels:
     """The functions of a window for n = ndx states and m = nu controls, compiled or from the cache."""
-    found = loaded(
-        window_source(interior_slot.source(ndx, nu), "interior_window.h"), "interior_window_size", (_Window, _Phase)
-    )
-    return interior_slot.kernels_of(found)
+    return Kernels(load(window_source(interior_slot.source(ndx, nu), "interior_window.h")))
 
 
 def libraries_abreast(ocp: OCP, program: StageProgram) -> list[Library]:

@@ -17,7 +17,7 @@ from dynamics_backends.compiled.interface.libraries import (
     bound,
     code_of,
     find_toolchain,
-    struct_of,
+    load,
 )
 from trajopt.lq.compiled_lq import CompiledLQ, abreast
 from trajopt.problem.ocp import OCP
@@ -36,11 +36,12 @@ from trajopt.solvers.methods.requests import (
     Step,
     Turn,
 )
+from trajopt.solvers.structs import structs_in
 from trajopt.solvers.window import newton_slot
 from trajopt.solvers.window.driver import WAIT
 from trajopt.solvers.window.groups import GroupedWindow
 from trajopt.solvers.window.newton_slot import NewtonSlot
-from trajopt.solvers.window.slots import functions, loaded, window_source
+from trajopt.solvers.window.slots import functions, kernel, window_source
 from trajopt.stage.compiled.library import Library
 from trajopt.stage.evaluation import StageEvaluator
 
@@ -50,14 +51,13 @@ KINDS = ATTEMPTS + (1 << len(FRACTIONS))
 IN_A_ROW = 8
 """Iterations that one problem makes alone while others wait."""
 
-_Window = struct_of("newton_window_t", "count:l phases plain_end exact_end tried_end attempts room attempts_room")
-_Phase = struct_of("window_phase_t", "first:l last:l read:l plain exact terms tried")
+_Window, _Phase = structs_in(kernel("newton_window.h"), "newton_window_t", "window_phase_t")
 
 
 @lru_cache(maxsize=1)
 def library() -> ctypes.CDLL:
     """The functions of a window, compiled or from the cache."""
-    return loaded(window_source(newton_slot.source(), "newton_window.h"), "window_size", (_Window, _Phase))
+    return load(window_source(newton_slot.source(), "newton_window.h"))
 
 
 class WindowSlot(NewtonSlot):

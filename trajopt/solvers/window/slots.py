@@ -6,14 +6,14 @@ import ctypes
 import itertools
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from importlib.resources import files
 from struct import Struct
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
-from dynamics_backends.compiled.interface.libraries import address, aligned, bound, find_toolchain, load
+from dynamics_backends.compiled.interface.libraries import address, aligned, bound, find_toolchain
 from dynamics_backends.protocol import Array
 from trajopt.guesses.guesses import Guess
 from trajopt.problem.ocp import OCP
@@ -22,8 +22,8 @@ from trajopt.solvers.methods.requests import Solved
 from trajopt.solvers.window.memory import LINE
 from trajopt.stage.kept import Kept
 
-ITERATE = "xs us x_next costs A B d Q q S R r lambda g cost:d gradient:d scaled:d defect:d gap:d costate:d plain:l"
-"""The fields of iterate_t of knots.h."""
+SWEEPS = [f"sweeps_{name}" for name in ("riccati", "adjoint", "stationarity", "finite", "rollout")]
+"""The functions in sweeps_t of knots.h."""
 Shape = tuple[int, ...]
 _SECONDS = Struct("3d")
 
@@ -50,11 +50,6 @@ def layout_of(struct: Any, shapes: Mapping[str, Shape], shared: Mapping[str, str
     return Layout(places, starts[-1], np.array(fields), np.array([8 * at for at, _ in places.values()]))
 
 
-def prefixed(prefix: str, fields: str) -> str:
-    """The names of fields, each behind a prefix."""
-    return " ".join(f"{prefix}_{field}" for field in fields.split())
-
-
 def constants(values: Mapping[str, Any]) -> str:
     """The C text of constants."""
     return "\n".join(f"#define {name} {value!r}" for name, value in values.items())
@@ -68,19 +63,6 @@ def kernel(name: str) -> str:
 def window_source(slot: str, name: str) -> str:
     """The C text of a window behind that of its slots."""
     return "\n".join([slot, f"#ifndef LANES\n#define LANES {find_toolchain().lanes}\n#endif", kernel(name)])
-
-
-def checked(found: ctypes.CDLL, size: str, structs: Sequence[Any]) -> ctypes.CDLL:
-    """A library. Raises RuntimeError where a function of it tells other sizes than those of structs."""
-    size_of = bound(found, size, "i", ctypes.c_long)
-    if [size_of(i) for i in range(len(structs))] != [ctypes.sizeof(s) for s in structs]:
-        raise RuntimeError(f"the structs of C that {size} measures are not those of Python")
-    return found
-
-
-def loaded(text: str, size: str, structs: Sequence[Any]) -> ctypes.CDLL:
-    """The library of a text, compiled or from the cache, checked."""
-    return checked(load(text), size, structs)
 
 
 def functions(library: ctypes.CDLL, prefix: str, default: type | None = None) -> Callable[..., Callable[..., Any]]:

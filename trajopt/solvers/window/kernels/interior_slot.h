@@ -43,11 +43,7 @@ typedef struct {
     const interior_problem_t *problem;
     long at, second_found;
     double since, seconds[3];
-    union {
-        newton_t newton;
-        take_t take;
-        double all[ASKED];
-    } asked;
+    double asked[ASKED];
     double answer[ANSWER];
     const double **ahead;
     double *foreseen_lambda, *foreseen_y;
@@ -57,6 +53,9 @@ typedef struct {
 
 /* What evaluations ask for. */
 #define PROBLEM(o) &(o)->program, &(o)->structure, &(o)->problem->own
+/* The request that is answered. */
+#define NEWTON_ASKED(o) ((const newton_t *)(o)->asked)
+#define TAKE_ASKED(o) ((const take_t *)(o)->asked)
 
 static place_t *here(interior_t *o) { return o->places + o->at; }
 static place_t *there(interior_t *o) { return o->places + 1 - o->at; }
@@ -201,7 +200,7 @@ static void find_second_here(interior_t *o, double scale)
 /* The step of a system that is factored, if asked for the mu that the quality function chooses. */
 static void solve_newton(interior_t *o)
 {
-    const newton_t *r = &o->asked.newton;
+    const newton_t *r = NEWTON_ASKED(o);
     const ipm_point at = to_read(here(o));
     if (r->centered != 0.0) ipm_centered(o->system, &at, &o->z, &r->aim, o->steps[1], o->steps[0]);
     else ipm_solve(o->system, &at, &o->z, o->system->rows, r->aim.share, o->steps[0]);
@@ -233,7 +232,7 @@ static void try_length(interior_t *o, double alpha, int differentiate, double *a
 /* The Newton step, second derivatives being there; whether there is one; answer: see tell_step. */
 EXPORT int interior_solve(interior_t *o)
 {
-    const newton_t *r = &o->asked.newton;
+    const newton_t *r = NEWTON_ASKED(o);
     build_system(o, r->scale, r->mu);
     const int found = ipm_factor(o->system, r->reflect != 0.0);
     if (found) solve_newton(o);
@@ -245,7 +244,7 @@ EXPORT int interior_solve(interior_t *o)
 /* The Newton step, and its end; answer: see tell_step, and the trial. */
 EXPORT void interior_newton(interior_t *o)
 {
-    const newton_t *r = &o->asked.newton;
+    const newton_t *r = NEWTON_ASKED(o);
     find_second_here(o, r->scale);
     if (interior_solve(o)) try_length(o, o->system->alpha, r->differentiate != 0.0, o->answer + TRIAL);
 }
@@ -304,7 +303,7 @@ EXPORT void interior_correct(interior_t *o, double length, int first, double sha
 /* Multipliers at the point that was taken; answer: its measures. */
 EXPORT void interior_take_multipliers(interior_t *o)
 {
-    const take_t *r = &o->asked.take;
+    const take_t *r = TAKE_ASKED(o);
     const ipm_step *step = o->steps[r->corrected != 0.0];
     o->since = now();
     ipm_take(&o->structure, here(o)->own.v, &step->z, r->alpha, r->alpha_z, r->mu, KAPPA_SIGMA, &o->z);
@@ -317,7 +316,7 @@ EXPORT void interior_take_multipliers(interior_t *o)
 EXPORT void interior_take(interior_t *o)
 {
     o->since = now(), o->at = 1 - o->at, o->second_found = 0;
-    if (o->asked.take.known == 0.0) find_first(PROBLEM(o), here(o));
+    if (TAKE_ASKED(o)->known == 0.0) find_first(PROBLEM(o), here(o));
     lap(o, DERIVATIVES);
     interior_take_multipliers(o);
 }
@@ -338,11 +337,4 @@ EXPORT void interior_put(interior_t *o)
     const ipm_structure *s = &o->structure;
     memcpy(o->problem->to_xs, here(o)->xs, sizeof(double) * (s->N + 1) * o->program.nx);
     memcpy(o->problem->to_us, here(o)->own.v + first_control(s), sizeof(double) * s->N * M_);
-}
-
-/* The sizes of interior_t, part_t and interior_problem_t. */
-EXPORT long interior_size(int of)
-{
-    const long sizes[] = {sizeof(interior_t), sizeof(part_t), sizeof(interior_problem_t)};
-    return sizes[of];
 }

@@ -182,7 +182,7 @@ static long stepped(interior_window_t *w, interior_t *o)
     o->since = now();
     solve_newton(o);
     o->along = 0, o->alpha = o->system->alpha;
-    if (o->asked.newton.differentiate == 0.0) {
+    if (NEWTON_ASKED(o)->differentiate == 0.0) {
         try_length(o, o->alpha, 0, o->answer + TRIAL);
         return o->waits = DONE;
     }
@@ -195,9 +195,9 @@ static long swept(interior_window_t *w, interior_t *o, long failed)
 {
     o->failed = failed;
     if (failed < 0) return stepped(w, o);
-    if (o->asked.newton.reflect != 0.0 && failed < o->end) return o->waits = REFLECTIONS;
+    if (NEWTON_ASKED(o)->reflect != 0.0 && failed < o->end) return o->waits = REFLECTIONS;
     if (factor_shifted(o->system)) return stepped(w, o);
-    tell_step(o, 0, o->asked.newton.mu);
+    tell_step(o, 0, NEWTON_ASKED(o)->mu);
     return o->waits = DONE;
 }
 
@@ -261,9 +261,9 @@ EXPORT long interior_window_start(interior_window_t *w, interior_t *o, const int
 /* The step of a Newton system; soon: whether it leads to the end, where no second derivatives follow. */
 EXPORT long interior_window_step(interior_window_t *w, interior_t *o, int soon)
 {
-    const double scale = o->asked.newton.scale;
+    const double scale = NEWTON_ASKED(o)->scale;
     window_second(w, o, scale);
-    build_system(o, scale, o->asked.newton.mu);
+    build_system(o, scale, NEWTON_ASKED(o)->mu);
     o->system->shift = 0.0, o->system->reflected = 0;
     o->system->matrices->shift = o->system->matrices->soft = 0.0;
     o->scale = scale, o->soon = soon;
@@ -273,16 +273,10 @@ EXPORT long interior_window_step(interior_window_t *w, interior_t *o, int soon)
 
 EXPORT long interior_window_take(interior_window_t *w, interior_t *o)
 {
-    const take_t *r = &o->asked.take;
+    const take_t *r = TAKE_ASKED(o);
     o->along = r->corrected != 0.0, o->alpha = r->alpha, o->scale = r->scale;
     o->since = now(), o->at = 1 - o->at, o->second_found = 0;
     if (r->known == 0.0) return begin_derivatives(w, o, AT_TAKEN, !o->soon);
     interior_take_multipliers(o);
     return o->waits = DONE;
-}
-
-/* The sizes of interior_window_t and window_phase_t. */
-EXPORT long interior_window_size(int of)
-{
-    return of == 0 ? sizeof(interior_window_t) : sizeof(window_phase_t);
 }

@@ -480,10 +480,3 @@ static void newton_hand_over(const newton_t *from, newton_t *to)
     if (from->bounded) copy(to->z, from->z, 2 * N * m), to->barrier.mu = from->barrier.mu;
     to->last->fraction = from->last->fraction, to->has_policy = from->has_policy, to->ahead_of = NULL, to->other_known = to->curvature_known = 0;
 }
-
-/* The sizes of newton_t, newton_phase_t and newton_problem_t. */
-EXPORT long newton_size(int of)
-{
-    const long sizes[] = {sizeof(newton_t), sizeof(newton_phase_t), sizeof(newton_problem_t)};
-    return sizes[of];
-}

@@ -304,5 +304,3 @@ EXPORT void window_trials(const newton_window_t *w, newton_t *const *slots, long
         o->waits = DONE;
     }
 }
-
-EXPORT long window_size(int of) { return of == 0 ? sizeof(newton_window_t) : sizeof(window_phase_t); }
