@@ -17,11 +17,12 @@ ABSENT, INEQUALITY, EQUALITY = 0, 1, 2
 NEWTON, FEASIBILITY, ESTIMATE = 0, 1, 2
 """What a linear system is for: a step, a step toward feasibility alone, an estimate of multipliers."""
 LONG = np.dtype(ctypes.c_long)
-_TEXT = "\n".join(
+TEXT = "\n".join(
     (files("trajopt.solvers.interior") / "kernels" / name).read_text() for name in ("interior_point.h", "newton.h")
 )
+"""The text that declares the structs."""
 StructureData, PointData, MultiplierData, CondensedData, StepData, SystemData = structs_in(
-    _TEXT, "ipm_structure", "ipm_point", "ipm_multipliers", "ipm_condensed", "ipm_step", "ipm_system"
+    TEXT, "ipm_structure", "ipm_point", "ipm_multipliers", "ipm_condensed", "ipm_step", "ipm_system"
 )
 FLOOR = 1e-8
 """Least eigenvalue of a reflected Hessian, relative to its largest."""

@@ -62,20 +62,23 @@ from trajopt.stage.start import starts_at_once
 ASKED, ANSWER = 11, 16
 """Numbers of a request and of an answer at most."""
 _CONSTANTS = {"ASKED": ASKED, "ANSWER": ANSWER, "KAPPA_SIGMA": KAPPA_SIGMA, "LARGEST_ESTIMATE": LARGEST_ESTIMATE}
-
-
 _KERNELS = "slot.h", "interior_stages.h", "interior_slot.h"
+
+
+def _text(before: str = library.TEXT) -> str:
+    """The text of the slot behind that of the linear algebra."""
+    types = (files("trajopt.stage") / "kernels" / "stage_types.h").read_text()
+    return "\n".join([before, constants(_CONSTANTS), types, *map(kernel, _KERNELS)])
 
 
 def source(ndx: int, nu: int) -> str:
     """The text of the functions."""
-    types = (files("trajopt.stage") / "kernels" / "stage_types.h").read_text()
-    return "\n".join([library.source(ndx, nu), constants(_CONSTANTS), types, *map(kernel, _KERNELS)])
+    return _text(library.source(ndx, nu))
 
 
 _PLACE = [f"own_{name}" for name, *_ in library.PointData._fields_]
 _STRUCTURE = [name for name, *_ in library.StructureData._fields_]
-SlotData, PartData, ProblemData = structs_in(source(1, 1), "interior_t", "part_t", "interior_problem_t")
+SlotData, PartData, ProblemData = structs_in(_text(), "interior_t", "part_t", "interior_problem_t")
 _ASKED, _ANSWER = SlotData.asked_0.offset, SlotData.answer_0.offset
 _REQUESTS = {of: Struct(f"{len(of._fields)}d") for of in (Newton, Take)}
 """Those of each iteration, whose numbers the kernels read."""
