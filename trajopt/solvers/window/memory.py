@@ -1,11 +1,17 @@
-"""Sizes in the memory of slots, and the text of what their kernels share."""
+"""The memory of slots, which is kept for later solves, and the text of what their kernels share."""
 
 from __future__ import annotations
 
+import threading
 from importlib.resources import files
+
+from dynamics_backends.compiled.interface.libraries import aligned
+from dynamics_backends.protocol import Array
 
 LINE = 8
 """Doubles in a line of the cache, where arrays begin."""
+LENGTHS = 4
+"""How many lengths memory is kept of."""
 TRIALS, BLOCKS = 8, 4
 """Step lengths that are tried together behind the full one: at most so many, and as few as fill so many blocks of lanes."""
 
@@ -22,3 +28,28 @@ def common_source() -> str:
     kernels = ("trajopt.lq", "lq_types.h"), ("trajopt.stage", "stage_types.h"), (own, "slot.h"), (own, "knots.h")
     texts = [(files(package) / "kernels" / name).read_text() for package, name in kernels]
     return "\n".join([head, *texts])
+
+
+class _Shelf:
+    """Memory of solves that are over, by its length, for those to come; of the lengths that were used last."""
+
+    def __init__(self) -> None:
+        self._free: dict[int, list[Array]] = {}
+        self._held = threading.Lock()
+
+    def take(self, doubles: int) -> Array:
+        with self._held:
+            free = self._free.get(doubles)
+            if free:
+                return free.pop()
+        return aligned(doubles)
+
+    def put_back(self, memory: Array) -> None:
+        with self._held:
+            free = self._free.pop(len(memory), [])
+            self._free[len(memory)] = [*free[-1:], memory]
+            if len(self._free) > LENGTHS:
+                del self._free[next(iter(self._free))]
+
+
+shelf = _Shelf()

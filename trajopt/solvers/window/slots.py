@@ -19,7 +19,7 @@ from trajopt.guesses.guesses import Guess
 from trajopt.problem.ocp import OCP
 from trajopt.results.records import Journal
 from trajopt.solvers.methods.requests import Solved
-from trajopt.solvers.window.memory import LINE
+from trajopt.solvers.window.memory import LINE, shelf
 from trajopt.stage.kept import Kept
 
 SWEEPS = [f"sweeps_{name}" for name in ("riccati", "adjoint", "stationarity", "finite", "rollout")]
@@ -143,7 +143,7 @@ class ArraySlot(Slot, ABC):
     def __init__(self, data: Any, layout: Layout, **rooms: Any) -> None:
         super().__init__(data, **rooms)
         self._places, self.home = layout.places, None
-        self._memory = aligned(layout.doubles)
+        self._memory = shelf.take(layout.doubles)
         words: Any = np.frombuffer(data, np.int64)
         words[layout.fields] = layout.offsets + address(self._memory)
 
@@ -163,8 +163,10 @@ class ArraySlot(Slot, ABC):
         """Whether it is made of what is given, with memory for the problem."""
 
     def close(self) -> None:
-        """Leave the slot for the next solve: nothing that came from here may be used any more."""
-        if self.home is not None:
+        """Give the memory back, or leave it for the next solve: nothing that came from here may be used any more."""
+        if self.home is None:
+            shelf.put_back(self._memory)
+        else:
             self.home.prepared[self.name], self.home = self, None
 
     @property
