@@ -61,13 +61,13 @@ class IterationRecord:
     merit: float
     stop: float
     gradient: float
-    regularization: float
-    step_norm: float
-    defect: float
-    constraint_violation: float
-    expected_decrease: float
-    actual_decrease: float
-    step_length: float
+    regularization: float = 0.0
+    step_norm: float = 0.0
+    defect: float = 0.0
+    constraint_violation: float = 0.0
+    expected_decrease: float = 0.0
+    actual_decrease: float = 0.0
+    step_length: float = 0.0
     hessian: str = "gauss_newton"
     times: dict[str, float] = field(default_factory=dict)
     kkt: float = float("nan")
@@ -126,8 +126,7 @@ class Journal:
     def refused(self) -> None:
         """The one record of a solve whose start is not finite."""
         unknown = dict.fromkeys(("cost", "merit", "stop", "gradient", "defect"), float("nan"))
-        numbers = dict.fromkeys((name for name in NUMBERS if name not in ("iteration", "kkt")), 0.0)
-        self.add(None, iteration=0, **(numbers | unknown))
+        self.add(None, iteration=0, **unknown)
 
     def add(self, trajectory: Trajectory | None = None, **numbers: Any) -> None:
         """Close a record: the fields of an :class:`IterationRecord` without its times.

@@ -10,25 +10,14 @@ of the cost, SQP and IPOPT that of the Lagrangian.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from functools import lru_cache
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
-from trajopt.solvers.qp.qp import QP_SOLVERS
 from trajopt.solvers.termination import Errors
 
-GAPS = ("linear", "nonlinear")
 COST_HESSIANS = ("gauss_newton", "exact")
-REGULARIZATIONS = ("control", "state")
-DYNAMICS_CURVATURES = ("newton", "true")
-SHOOTING_GLOBALIZATIONS = ("merit", "filter")
-SEARCHES = ("line", "curve")
-REMEDIES = ("modify", "regularize")
-HOLDS = ("zero_order", "first_order")
-IPOPT_HESSIANS = ("exact", "gauss_newton", "limited_memory")
-BARRIERS = ("monotone", "adaptive")
-SQP_HESSIANS = ("auto", "exact", "gauss_newton", "scqp")
-GLOBALIZATIONS = ("merit", "filter", "none")
 MAX_TOLERANCE, MAX_GRADIENT = 1.0, 1e3
 """Largest tolerances, and of the gradient of a cost that is not scaled: larger ones accept any iterate."""
 MAX_BARRIER = 1e8
@@ -43,7 +32,7 @@ LEAST_TIME = 1e-3
 
 @dataclass(frozen=True)
 class CommonOptions:
-    """Options of every solver.
+    """Options of every solver, and the checks of those that several have.
 
     between_knots: solve again with tighter inequalities where the motion violates them between the knots
     (:mod:`trajopt.solvers.between_knots`); without it such a violation is reported. Neither is done in batches and in other solves
@@ -53,7 +42,42 @@ class CommonOptions:
     between_knots: bool = False
 
     def __post_init__(self) -> None:
+        self._check_shared()
+
+    def _check_shared(self, *, max_gradient: float = MAX_TOLERANCE) -> None:
+        """Raise ValueError for a name that an annotation does not list, and for a number out of its range."""
+        own: Any = self
         _require(isinstance(self.between_knots, bool), "between_knots", self.between_knots, "true or false")
+        for key, known in _choices(own.__class__).items():
+            value = getattr(own, key)
+            _require(value in known, key, value, " or ".join(map(repr, known)))
+        _require_counts(own, "max_iterations")
+        _require_positive(own, "time_limit", or_none=True)
+        _require_tolerances(own, "gradient_tolerance", most=max_gradient)
+        _require_tolerances(own, *_present(own, "defect_tolerance", "kkt_tolerance", "constraint_tolerance"))
+        _require_counts(own, *_present(own, "max_backtracks"), most=MAX_BACKTRACKS)
+        _require_positive(own, *_present(own, "barrier"), most=MAX_BARRIER)
+        for key in _present(own, "initial_regularization", "penalty"):
+            _require(_number(value := getattr(own, key)) and value >= 0, key, value, "a number of at least 0")
+        for key in _present(own, "cost_tolerance"):
+            _require(_number(value := getattr(own, key)) and 0 <= value <= 1, key, value, "a number in [0, 1]")
+
+    @property
+    def tolerances(self) -> Errors:
+        """Tolerances of the convergence tests."""
+        names = "kkt_tolerance", "gradient_tolerance", "defect_tolerance", "constraint_tolerance"
+        return Errors(*(getattr(self, name, None) for name in names))
+
+
+@lru_cache(maxsize=32)
+def _choices(kind: Any) -> dict[str, tuple[Any, ...]]:
+    """The values that annotations of the options in this module list, by key; options of users check their own."""
+    own = next(base for base in kind.__mro__ if base.__module__ == __name__)
+    return {key: get_args(hint) for key, hint in get_type_hints(own).items() if get_origin(hint) is Literal}
+
+
+def _present(options: object, *keys: str) -> list[str]:
+    return [key for key in keys if hasattr(options, key)]
 
 
 @dataclass(frozen=True)
@@ -113,36 +137,21 @@ class SLQOptions(CommonOptions):
     max_outer_iterations: int = 50
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         nodes = self.shooting
         whole = isinstance(nodes, int) and not isinstance(nodes, bool) and nodes >= 1
         _require(whole or nodes in ("single", "all"), "shooting", nodes, "'single', 'all' or an integer of at least 1")
-        _require_known(self, gaps=GAPS, hessian=COST_HESSIANS, regularize=REGULARIZATIONS)
-        _require_known(self, globalization=SHOOTING_GLOBALIZATIONS)
-        _require_counts(self, "max_iterations")
-        _require_counts(self, "max_backtracks", most=MAX_BACKTRACKS)
+        self._check_shared(max_gradient=MAX_GRADIENT)
         _require_counts(self, "max_outer_iterations", "nonmonotone", least=1)
-        _require_tolerances(self, "defect_tolerance", "kkt_tolerance", "constraint_tolerance")
-        _require_tolerances(self, "gradient_tolerance", most=MAX_GRADIENT)
         _require_ordered(self, "constraint_penalty", "max_constraint_penalty")
         _require_ordered(self, "min_regularization", "max_regularization")
-        for key in ("initial_regularization", "penalty"):
-            _require(_number(value := getattr(self, key)) and value >= 0, key, value, "a number of at least 0")
-        change, initial = self.cost_tolerance, self.initial_regularization
-        _require(_number(change) and 0 <= change <= 1, "cost_tolerance", change, "a number in [0, 1]")
+        initial = self.initial_regularization
         most = f"at most max_regularization = {self.max_regularization:g}"
         _require(initial <= self.max_regularization, "initial_regularization", initial, most)
-        _require_positive(self, "time_limit", or_none=True)
         _require(
             _number(self.accept_ratio) and 0 < self.accept_ratio < 1, "accept_ratio", self.accept_ratio, "in (0, 1)"
         )
         factor = self.regularization_factor
         _require(_number(factor) and factor > 1, "regularization_factor", factor, "a number above 1")
-
-    @property
-    def tolerances(self) -> Errors:
-        """Those of the tests of convergence."""
-        return Errors(self.kkt_tolerance, self.gradient_tolerance, self.defect_tolerance, self.constraint_tolerance)
 
 
 @dataclass(frozen=True)
@@ -167,20 +176,7 @@ class MethodOptions(CommonOptions):
     cost_tolerance: float = 0.0
 
     def __post_init__(self) -> None:
-        super().__post_init__()
-        _require_known(self, hessian=COST_HESSIANS)
-        _require_counts(self, "max_iterations")
-        _require_counts(self, "max_backtracks", most=MAX_BACKTRACKS)
-        _require_positive(self, "time_limit", or_none=True)
-        _require_tolerances(self, "defect_tolerance", "kkt_tolerance")
-        _require_tolerances(self, "gradient_tolerance", most=MAX_GRADIENT)
-        change = self.cost_tolerance
-        _require(_number(change) and 0 <= change <= 1, "cost_tolerance", change, "a number in [0, 1]")
-
-    @property
-    def tolerances(self) -> Errors:
-        """Those of the tests of convergence."""
-        return Errors(self.kkt_tolerance, self.gradient_tolerance, self.defect_tolerance)
+        self._check_shared(max_gradient=MAX_GRADIENT)
 
 
 @dataclass(frozen=True)
@@ -207,7 +203,6 @@ class DDPOptions(SLQOptions):
     def __post_init__(self) -> None:
         super().__post_init__()
         _require(_number(self.switch) and 0 <= self.switch <= 1, "switch", self.switch, "in [0, 1]")
-        _require_known(self, curvature=DYNAMICS_CURVATURES, indefinite=REMEDIES, search=SEARCHES)
         merit = self.search == "line" or self.globalization == "merit"
         _require(merit, "search", self.search, "'line' with globalization = 'filter', or globalization = 'merit'")
 
@@ -255,30 +250,11 @@ class SQPOptions(CommonOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        known_values = {
-            "hessian": SQP_HESSIANS,
-            "qp_solver": QP_SOLVERS,
-            "globalization": GLOBALIZATIONS,
-            "hold": ("zero_order", "first_order"),
-        }
-        for key, known in known_values.items():
-            value = getattr(self, key)
-            _require(value in known, key, value, " or ".join(map(repr, known)))
         correct = self.second_order_correction
         _require(isinstance(correct, bool), "second_order_correction", correct, "true or false")
-        _require_counts(self, "max_iterations")
-        _require_counts(self, "max_backtracks", most=MAX_BACKTRACKS)
-        _require_tolerances(self, "gradient_tolerance", "constraint_tolerance", "kkt_tolerance")
         _require_ordered(self, "elastic_weight", "max_elastic_weight")
-        _require(_number(self.penalty) and self.penalty >= 0, "penalty", self.penalty, "a number of at least 0")
-        _require_positive(self, "time_limit", or_none=True)
         ratio = self.accept_ratio
         _require(_number(ratio) and 0 < ratio < 0.5, "accept_ratio", ratio, "in (0, 0.5)")
-
-    @property
-    def tolerances(self) -> Errors:
-        """Those of the tests of convergence."""
-        return Errors(self.kkt_tolerance, self.gradient_tolerance, violation=self.constraint_tolerance)
 
 
 @dataclass(frozen=True)
@@ -305,19 +281,6 @@ class DMSOptions(CommonOptions):
     barrier_strategy: Literal["monotone", "adaptive"] = "monotone"
     ipopt: Mapping[str, int | float | str] = field(default_factory=dict)
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        _require_known(self, hold=HOLDS, hessian=IPOPT_HESSIANS, barrier_strategy=BARRIERS)
-        _require_counts(self, "max_iterations")
-        _require_tolerances(self, "gradient_tolerance", "constraint_tolerance")
-        _require_positive(self, "barrier", most=MAX_BARRIER)
-        _require_positive(self, "time_limit", or_none=True)
-
-    @property
-    def tolerances(self) -> Errors:
-        """Those of the tests of convergence."""
-        return Errors(gradient=self.gradient_tolerance, violation=self.constraint_tolerance)
-
 
 @dataclass(frozen=True)
 class IPMOptions(CommonOptions):
@@ -341,17 +304,9 @@ class IPMOptions(CommonOptions):
     barrier: float = 0.1
     barrier_strategy: Literal["monotone", "adaptive"] = "adaptive"
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        _require_known(self, hessian=("auto", "exact", "gauss_newton"), barrier_strategy=BARRIERS)
-        _require_counts(self, "max_iterations")
-        _require_tolerances(self, "gradient_tolerance", "constraint_tolerance")
-        _require_positive(self, "barrier", most=MAX_BARRIER)
-        _require_positive(self, "time_limit", or_none=True)
-
     @property
     def tolerances(self) -> Errors:
-        """Those of the tests of convergence."""
+        """Tolerances of the convergence tests: that of the gradient is one on the scaled KKT error."""
         return Errors(self.gradient_tolerance, violation=self.constraint_tolerance)
 
 
@@ -362,12 +317,6 @@ def _number(value: object) -> bool:
 def _require(condition: bool, key: str, value: object, expected: str) -> None:
     if not condition:
         raise ValueError(f"{key} = {value!r}; expected {expected}")
-
-
-def _require_known(options: object, **choices: Sequence[str]) -> None:
-    for key, known in choices.items():
-        value = getattr(options, key)
-        _require(value in known, key, value, " or ".join(map(repr, known)))
 
 
 def _require_counts(options: object, *keys: str, least: int = 0, most: int = MAX_COUNT, or_none: bool = False) -> None:
@@ -413,7 +362,7 @@ class AutoOptions(CommonOptions):
     fallback: bool = True
 
     def __post_init__(self) -> None:
-        super().__post_init__()
+        _require(isinstance(self.between_knots, bool), "between_knots", self.between_knots, "true or false")
         _require_counts(self, "max_iterations", or_none=True)
         _require_positive(self, "time_limit", or_none=True)
         _require_tolerances(self, "gradient_tolerance", "constraint_tolerance", or_none=True)

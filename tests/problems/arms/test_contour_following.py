@@ -157,7 +157,7 @@ def test_the_hessian_of_scqp():
     for value, expected in ((-2.0, 2.0 / 0.01 * J.T @ J), (2.0, 0.0 * J.T @ J)):
         y = np.zeros(program.rows)
         y[row] = value
-        added = (program.convex_hessian(w, 1.0, y) - plain.convex_hessian(w, 1.0, y)).toarray()
+        added = (program.convex_hessian(w, 1.0, y).assembled - plain.convex_hessian(w, 1.0, y).assembled).toarray()
         np.testing.assert_allclose(added[np.ix_(program.ix[3], program.ix[3])], expected, atol=1e-5)
         added[np.ix_(program.ix[3], program.ix[3])] = 0.0
         assert not added.any()

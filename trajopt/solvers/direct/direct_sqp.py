@@ -7,15 +7,13 @@ derivatives of dynamics and constraints.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dynamics_backends.deferred import deferred
-from dynamics_backends.protocol import Array
+from dynamics_backends.protocol import Array, Hessians
 from trajopt.guesses.guesses import Guess
 from trajopt.lq.lq_solver import LQSolver, NumpyLQ
 from trajopt.problem.ocp import OCP
@@ -24,18 +22,13 @@ from trajopt.results.solution import Solution
 from trajopt.solvers.direct.dms import trajectory_solution, warm_multipliers
 from trajopt.solvers.direct.program_parts import Part, parts_of
 from trajopt.solvers.direct.transcription import Transcription
-from trajopt.solvers.nlp.nlp import NLP
 from trajopt.solvers.options import SQPOptions
 from trajopt.solvers.qp.blocks.stage_hessian import StageHessian, StagePlaces
 from trajopt.solvers.qp.blocks.stage_jacobian import RowPlaces, StageJacobian
+from trajopt.solvers.qp.qp import Hessian, Jacobian
 from trajopt.solvers.sqp.sqp import solve_nlp
 from trajopt.stage.engine import is_compiled, lq_solver_for
 from trajopt.step.contraction import has_curvature
-
-if TYPE_CHECKING:
-    import scipy.sparse as sp
-else:
-    sp = deferred("scipy.sparse")
 
 
 class StagedProgram(Transcription):
@@ -44,8 +37,8 @@ class StagedProgram(Transcription):
     With a first-order hold a stage has the state (x_k, u_k) and the controls u_(k+1), which the next state carries on.
     """
 
-    def stage_derivatives(self, w: Array) -> tuple[Array, StageJacobian]:
-        """See :class:`~trajopt.solvers.sqp.sqp_iterate.Staged`."""
+    def differentiate(self, w: Array) -> tuple[Array, Jacobian]:
+        """See :class:`~trajopt.solvers.nlp.nlp.NLP`: by stages."""
         N, n, places = self.N, self.n, self._row_places
         size, width = self._places.states.shape[1], self._places.index.shape[1]
         gradient, found = self._linearized(w)
@@ -65,15 +58,18 @@ class StagedProgram(Transcription):
             within[part.knots, : part.rows.shape[1]] = part.rows
         return RowPlaces(self._places, self._defect_rows, within)
 
-    def convex_hessian(self, w: Array, sigma: float, multipliers: Array) -> sp.csc_matrix:
-        """See :class:`~trajopt.solvers.nlp.nlp.ConvexOverNonlinear`."""
-        return self._assembled(self._part_hessians(self.convex_parts, w, sigma, multipliers, self._convex_kind))
+    def hessian(self, w: Array, sigma: float, multipliers: Array) -> Hessian:
+        """See :class:`~trajopt.solvers.nlp.nlp.NLP`: by stages."""
+        return self._by_stages(self.parts, self._part_hessians(self.parts, w, sigma, multipliers, self.kind))
 
-    def stage_hessian(self, w: Array, sigma: float, multipliers: Array, convex: bool) -> StageHessian:
-        """See :class:`~trajopt.solvers.sqp.sqp_iterate.Staged`."""
-        n, parts = self.n, self.convex_parts if convex else self.parts
-        kind = self._convex_kind if convex else self.kind
-        found = self._part_hessians(parts, w, sigma, multipliers, kind)
+    def convex_hessian(self, w: Array, sigma: float, multipliers: Array) -> Hessian:
+        """See :class:`~trajopt.solvers.nlp.nlp.ConvexOverNonlinear`: by stages."""
+        kind = "gauss_newton" if self.kind == "exact" else self.kind
+        found = self._part_hessians(self.convex_parts, w, sigma, multipliers, kind)
+        return self._by_stages(self.convex_parts, found)
+
+    def _by_stages(self, parts: Sequence[Part], found: Sequence[Hessians]) -> StageHessian:
+        n = self.n
         width = self._places.index.shape[1]
         blocks = np.zeros((self.N + 1, width, width))
         for part, (xx, ux, uu) in zip(parts, found, strict=True):
@@ -90,24 +86,12 @@ class StagedProgram(Transcription):
             return StagePlaces(self.ix, self.iu)
         return StagePlaces(np.hstack([self.ix, self.iu]), self.iu[1:])
 
-    @property
-    def _convex_kind(self) -> str:
-        return "gauss_newton" if self.kind == "exact" else self.kind
-
     @cached_property
     def convex_parts(self) -> list[Part]:
         """The parts with convex Hessians."""
         if self.kind != "exact":
             return self.parts
         return parts_of(self.ocp, self.ix, self.iu, self.hold, "gauss_newton", self.N * self.n, cost_alone=True)
-
-    def recentered(self, w: Array) -> tuple[NLP, Array]:
-        """See :class:`~trajopt.solvers.nlp.nlp.NLP`."""
-        if self.original.manifold.is_vector_space:
-            return self, w
-        xs, us = self.trajectory(w)
-        new = type(self)(self.original, Guess(xs, us), self.hold, self.kind)
-        return new, new.variables(xs, us)
 
 
 def sqp(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -77,6 +77,40 @@ def with_rows(ocp: OCP) -> list[tuple[Constraint, ...]]:
     if not ocp.manifold.is_vector_space:
         return groups
     return [tuple(c for c in group if chosen_coordinates(c) is None) for group in groups]
+
+
+def coordinate_bounds(ocp: OCP) -> Iterator[tuple[str, slice, list[int], Array, Array]]:
+    """The constraints without rows, from knot 1 on: the first state is given. None on a Lie group.
+
+    For each its name, its knots, the numbers of the state that it bounds, and lower and upper bounds (K, count).
+    """
+    if not ocp.manifold.is_vector_space:
+        return
+    groups = [*(phase.constraints for phase in ocp.phases), ocp.terminal_constraints]
+    for group, knots in zip(groups, [*ocp.phase_slices, slice(ocp.horizon, ocp.horizon + 1)], strict=True):
+        free = int(knots.start == 0)
+        for c in group:
+            chosen = chosen_coordinates(c)
+            if chosen is not None:
+                low, high = c.bounds(knots.stop - knots.start)
+                own = slice(knots.start + free, knots.stop)
+                yield c.name, own, list(chosen), low[free:], high[free:]
+
+
+def controls_read(phase: Phase) -> int:
+    """How many of the controls the dynamics, terms and constraints of a phase read: the first ones."""
+    residuals = [*(term.residual for term in phase.terms), *(c.residual for c in phase.constraints)]
+    return max([phase.dynamics.nu, *(residual.nu for residual in residuals)])
+
+
+def add_by_name(found: dict[str, Array], constraints: Sequence[Constraint], values: Array, *, terminal: bool) -> None:
+    """Add values (K, ng) of the rows of constraints by their names, behind those of other phases with that name."""
+    at = 0
+    for c in constraints:
+        name = f"terminal {c.name}" if terminal else c.name
+        own = values[:, at : (at := at + c.residual.n_out)]
+        same = name in found and found[name].shape[1] == own.shape[1]
+        found[name] = np.concatenate([found[name], own]) if same else own
 
 
 def held_problem(ocp: OCP) -> OCP:

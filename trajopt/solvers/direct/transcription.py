@@ -14,28 +14,29 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from dynamics_backends.deferred import deferred
 from dynamics_backends.protocol import Array, Hessians
 from trajopt.guesses.guesses import Guess
-from trajopt.problem.constraints import chosen_coordinates
 from trajopt.problem.ocp import OCP
 from trajopt.solvers.direct.charts import Charts
 from trajopt.solvers.direct.constraint_hessian import constraint_hessians
 from trajopt.solvers.direct.constraint_pattern import jacobian_pattern
-from trajopt.solvers.direct.program_parts import Part, held_problem, parts_of
+from trajopt.solvers.direct.program_parts import (
+    Part,
+    add_by_name,
+    controls_read,
+    coordinate_bounds,
+    held_problem,
+    parts_of,
+)
 from trajopt.solvers.nlp.nlp import NLP
 from trajopt.solvers.qp.blocks.sparse_assembly import Assembly, Columns, Entries
+from trajopt.solvers.qp.qp import Hessian, Jacobian
 from trajopt.stage.engine import Engine
 from trajopt.stage.stages import StageDerivatives, StageValues
-
-if TYPE_CHECKING:
-    import scipy.sparse as sp
-else:
-    sp = deferred("scipy.sparse")
 
 
 class _Point(NamedTuple):
@@ -109,29 +110,18 @@ class Transcription:
     def _hold_unread_controls(self, us: Array) -> None:
         """Controls that neither dynamics nor terms read stay at the guess."""
         for phase, knots in zip(self.original.phases, self.original.phase_slices, strict=True):
-            residuals = [*(term.residual for term in phase.terms), *(c.residual for c in phase.constraints)]
-            read = max([phase.dynamics.nu, *(residual.nu for residual in residuals)])
+            read = controls_read(phase)
             for bound in (self.x_lower, self.x_upper):
                 bound[self.iu[knots, read:]] = us[knots, read:]
 
     def _bound_states(self) -> None:
         """Constraints on single numbers of the state, as bounds on the variables from knot 1 on."""
         self._bounded_by: dict[int, str] = {}
-        if not self.original.manifold.is_vector_space:
-            return
-        groups = [*(phase.constraints for phase in self.ocp.phases), self.ocp.terminal_constraints]
-        slices = [*self.ocp.phase_slices, slice(self.N, self.N + 1)]
-        for group, knots in zip(groups, slices, strict=True):
-            for c in group:
-                chosen = chosen_coordinates(c)
-                if chosen is None:
-                    continue
-                places = self.ix[knots][:, list(chosen)]
-                low, high = c.bounds(len(places))
-                free = slice(1 if knots.start == 0 else 0, None)
-                self._bounded_by.update((int(i), c.name) for i in places[free].ravel())
-                self.x_lower[places[free]] = np.maximum(self.x_lower[places[free]], low[free])
-                self.x_upper[places[free]] = np.minimum(self.x_upper[places[free]], high[free])
+        for name, knots, chosen, low, high in coordinate_bounds(self.ocp):
+            places = self.ix[knots][:, chosen]
+            self._bounded_by.update((int(i), name) for i in places.ravel())
+            self.x_lower[places] = np.maximum(self.x_lower[places], low)
+            self.x_upper[places] = np.minimum(self.x_upper[places], high)
 
     # -- patterns -------------------------------------------------------------------------------------------------------
     @cached_property
@@ -176,7 +166,7 @@ class Transcription:
         """x, u and nodes of a part."""
         return at.xs[part.knots], w[part.iu], self._nodes[part.knots]
 
-    def differentiate(self, w: Array) -> tuple[Array, sp.csc_matrix]:
+    def differentiate(self, w: Array) -> tuple[Array, Jacobian]:
         """See :class:`~trajopt.solvers.nlp.nlp.NLP`."""
         gradient, blocks = self._differentiated(w)
         return gradient, self._jacobian(blocks)
@@ -218,17 +208,13 @@ class Transcription:
             self._last = point, found
         return self._last[1]
 
-    def hessian(self, w: Array, sigma: float, multipliers: Array) -> sp.csc_matrix:
+    def hessian(self, w: Array, sigma: float, multipliers: Array) -> Hessian:
         """See :class:`~trajopt.solvers.nlp.nlp.NLP`."""
-        return self._assembled(self._part_hessians(self.parts, w, sigma, multipliers, self.kind))
+        return self._hessian(_blocks(self._part_hessians(self.parts, w, sigma, multipliers, self.kind)))
 
     def second_entries(self, w: Array, sigma: float, multipliers: Array) -> Array:
         """See :class:`~trajopt.solvers.nlp.nlp.Patterned`."""
         return self._hessian.values(_blocks(self._part_hessians(self.parts, w, sigma, multipliers, self.kind)))
-
-    def _assembled(self, found: Sequence[Hessians]) -> sp.csc_matrix:
-        """The sum of the parts' Hessians."""
-        return self._hessian(_blocks(found))
 
     def _part_hessians(
         self, parts: Sequence[Part], w: Array, sigma: float, multipliers: Array, kind: str
@@ -276,7 +262,7 @@ class Transcription:
         if self.original.manifold.is_vector_space:
             return self, w
         xs, us = self.trajectory(w)
-        new = Transcription(self.original, Guess(xs, us), self.hold, self.kind)
+        new = type(self)(self.original, Guess(xs, us), self.hold, self.kind)
         moved = w.copy()
         moved[new.ix] = 0.0
         return new, moved
@@ -315,12 +301,8 @@ class Transcription:
         """The multipliers (m,) as "dynamics" (N, n) and the constraints by name, (K, nr) each, zero where there is no row."""
         found = {"dynamics": multipliers[self._defect_rows]}
         for part in self.parts:
-            values, at = np.where(part.rows >= 0, multipliers[part.rows], 0.0), 0
-            for c in part.constraints:
-                name = c.name if part.stepped else f"terminal {c.name}"
-                own = values[:, at : (at := at + c.residual.n_out)]
-                same = name in found and found[name].shape[1] == own.shape[1]
-                found[name] = np.concatenate([found[name], own]) if same else own
+            values = np.where(part.rows >= 0, multipliers[part.rows], 0.0)
+            add_by_name(found, part.constraints, values, terminal=not part.stepped)
         return found
 
     def from_names(self, named: Mapping[str, Array]) -> Array:

@@ -9,9 +9,8 @@ soft. A point where |J'c + zu - zl| is small against |c| is one of least violati
 
 from __future__ import annotations
 
+import time
 from collections import deque
-from collections.abc import Callable
-from typing import NamedTuple
 
 import numpy as np
 
@@ -19,10 +18,9 @@ from dynamics_backends.compiled.interface.libraries import address
 from dynamics_backends.protocol import Array
 from trajopt.results.records import Journal
 from trajopt.solvers.barrier_rules import KAPPA_SIGMA
-from trajopt.solvers.interior.library import Kernels, Multipliers
-from trajopt.solvers.interior.measure import Measures
 from trajopt.solvers.interior.newton import NewtonSystem, Step
-from trajopt.solvers.interior.stage_program import Point, StageProgram
+from trajopt.solvers.interior.stage_program import Point
+from trajopt.solvers.methods.interior_requests import Restore, Restored
 from trajopt.solvers.nlp.nlp_diagnosis import STATIONARY_VIOLATION
 from trajopt.solvers.rules.filter import Filter
 from trajopt.solvers.rules.interior_measures import Violation
@@ -44,50 +42,22 @@ AWAY, WEIGHT = 1e-2, 0.1
 A heavier barrier would lead to the middle of the bounds, and not to feasible points."""
 
 
-class Restored(NamedTuple):
-    """Where it ended, and how (:mod:`trajopt.solvers.rules.verdicts`); ``point`` has first derivatives, ``other`` is the rest."""
-
-    point: Point
-    other: Point
-    objective: float
-    at: Violation
-    iterations: int
-    verdict: str
-
-
 class Restoration:
-    """The method above for a program. journal: times derivatives and linear algebra."""
+    """The method above for the program of a system. journal: times derivatives and linear algebra."""
 
-    def __init__(
-        self, program: StageProgram, kernels: Kernels, system: NewtonSystem, measures: Measures, journal: Journal
-    ) -> None:
-        self.program, self.kernels, self.system, self.measures = program, kernels, system, measures
-        self.journal = journal
-        self.z, self.step = program.multipliers(), system.empty_step()
+    def __init__(self, system: NewtonSystem, journal: Journal) -> None:
+        self.program, self.kernels, self.system, self.journal = system.program, system.kernels, system, journal
 
-    def run(
-        self,
-        point: Point,
-        other: Point,
-        z: Multipliers,
-        at: Violation,
-        mu: float,
-        filter_: Filter,
-        scale: float,
-        most: int,
-        late: Callable[[], bool],
-        *,
-        wholly: bool = False,
-    ) -> Restored:
-        """From a point with first derivatives; mu, scale and filter are those of the barrier problem that was left.
-
-        wholly: whether nothing but feasible points is enough, whatever the filter takes.
-        """
-        entry, self.mu = at.theta, min(max(mu, min(AWAY * at.largest, 1.0)), self._most(at))
+    def run(self, point: Point, other: Point, r: Restore) -> tuple[Restored, Point]:
+        """Answer a request at a point with first derivatives, with the one of both points where it ended, which has them."""
+        self.z, self.step = self.program.multipliers(), self.system.empty_step()
+        self._left = point.v.copy(), point.xs.copy()
+        at = r.at
+        entry, self.mu = at.theta, min(max(r.mu, min(AWAY * at.largest, 1.0)), self._most(at))
         self._duals(point)
         damping, objective, end, count = DAMPING, float(point.cost.sum()), OUT, 0
         sizes = deque[float](maxlen=IDLE)
-        while count < most:
+        while count < r.most:
             count += 1
             with self.journal.timed("backward"):
                 taken, damping = self._stepped(point, other, damping)
@@ -95,9 +65,9 @@ class Restoration:
                 end = LEAST_VIOLATION if self._slope(point) <= 1e2 * STATIONARY_VIOLATION * self._norm(point) else STUCK
                 break
             point, other, objective = other, point, taken
-            at = self.measures.violation(point)
-            merit = scale * objective + mu * at.barrier
-            accepted = not wholly and at.theta <= ENOUGH * entry and _taken(filter_, at.theta, merit)
+            at = self.system.violation(point)
+            merit = r.scale * objective + r.mu * at.barrier
+            accepted = not r.wholly and at.theta <= ENOUGH * entry and _taken(r.filter, at.theta, merit)
             if accepted or at.largest <= FEASIBLE or at.theta <= NEARLY_ALL * entry:
                 end = BACK
                 break
@@ -111,9 +81,13 @@ class Restoration:
                 break
             if slope <= max(self.mu, STATIONARY_VIOLATION * size):
                 self.mu = max(MU_LEAST, MU_SHARE * self.mu)
-            if late():
+            if time.perf_counter() > r.deadline:
                 break
-        return Restored(point, other, objective, at, count, end)
+        return Restored(end, count, objective, at), point
+
+    def come_back(self, point: Point) -> None:
+        """Write the states and v where the last run began to a point."""
+        point.v[:], point.xs[:] = self._left
 
     def _most(self, at: Violation) -> float:
         bounds = sum(np.isfinite(own).sum() for own in (self.program.lower, self.program.upper))
@@ -154,7 +128,7 @@ class Restoration:
 
     def _merit(self, p: Point) -> float:
         c = self._residuals(p)
-        value = 0.5 * float(c @ c) + self.mu * self.measures.violation(p).barrier
+        value = 0.5 * float(c @ c) + self.mu * self.system.violation(p).barrier
         return value if np.isfinite(value) else np.inf
 
     def _norm(self, p: Point) -> float:
@@ -163,7 +137,7 @@ class Restoration:
     def _slope(self, p: Point) -> float:
         """The largest entry of J'c + zu - zl."""
         self._by_name(self._residuals(p))
-        return self.measures.optimality(p, self.z, 0.0, 0.0, 0.0).gradient
+        return self.system.slope(p, self.z)
 
     def _by_name(self, c: Array) -> None:
         """The residuals in the place of multipliers."""

@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 import ctypes
+from importlib.resources import files
 
 import numpy as np
 
-from dynamics_backends.compiled.interface.libraries import bound, struct_of, template
+from dynamics_backends.compiled.interface.libraries import bound, template
 from trajopt.lq import equality_lq
 from trajopt.lq.equality_lq import allotted, kernel_source
+from trajopt.solvers.structs import structs_in
 
 ABSENT, INEQUALITY, EQUALITY = 0, 1, 2
 """Kinds of rows."""
 NEWTON, FEASIBILITY, ESTIMATE = 0, 1, 2
 """What a linear system is for: a step, a step toward feasibility alone, an estimate of multipliers."""
 LONG = np.dtype(ctypes.c_long)
-StructureData = struct_of("ipm_structure", "N:l rows:l fixes:l row fix fixed kind held lower upper target at")
-PointData = struct_of("ipm_point", "v d g A B lx lu gx gu Q S R")
-MultiplierData = struct_of("ipm_multipliers", "lam y zl zu f")
-CondensedData = struct_of("ipm_condensed", "Q S R q r d C D e Sigma phi below above row")
-StepData = struct_of("ipm_step", "v lam y zl zu f")
-AimData = struct_of("ipm_aim", "mean:d dual:d primal:d low:d high:d share:d")
+TEXT = "\n".join(
+    (files("trajopt.solvers.interior") / "kernels" / name).read_text() for name in ("interior_point.h", "newton.h")
+)
+"""The text that declares the structs."""
+StructureData, PointData, MultiplierData, CondensedData, StepData, SystemData = structs_in(
+    TEXT, "ipm_structure", "ipm_point", "ipm_multipliers", "ipm_condensed", "ipm_step", "ipm_system"
+)
 FLOOR = 1e-8
 """Least eigenvalue of a reflected Hessian, relative to its largest."""
 FIRST_SHIFT, LEAST_SHIFT, LARGEST_SHIFT = 1e-4, 1e-20, 1e40
@@ -41,24 +44,6 @@ _KERNELS = (
 )
 
 
-class SettingsData(ctypes.Structure):
-    """ipm_settings."""
-
-    _fields_ = [(name, ctypes.c_double) for name in ("mu", "scale", "weight", "soft")] + [("mode", ctypes.c_long)]
-
-
-class SystemData(ctypes.Structure):
-    """ipm_system."""
-
-    _fields_ = [
-        *((name, ctypes.c_void_p) for name in ("structure", "condensed", "matrices", "vectors", "factors", "solution")),
-        *((name, ctypes.c_void_p) for name in ("rows", "fixes", "room")),
-        ("settings", SettingsData),
-        *((name, ctypes.c_double) for name in ("shift", "last_shift", "alpha", "alpha_z", "slope", "mu_of_step")),
-        ("reflected", ctypes.c_long),
-    ]
-
-
 class Kernels:
     """The functions of a library, bound."""
 
@@ -68,14 +53,10 @@ class Kernels:
         self.factor = bound(library, "ipm_factor", "pi", ctypes.c_int)
         self.factor_damped = bound(library, "ipm_factor_damped", "pdd", ctypes.c_long)
         self.solve = bound(library, "ipm_solve", "pppp dp")
-        self.vectors = bound(library, "ipm_vectors", "pp ppp")
-        self.centered = bound(library, "ipm_centered", "ppp ppp")
         self.residuals = bound(library, "ipm_residuals", "ppppp")
         self.move_duals = bound(library, "ipm_move_duals", "pppdddp")
-        self.take = bound(library, "ipm_take", "ppp dddd p")
         self.values = bound(library, "ipm_values", "ppppp")
         self.measure = bound(library, "ipm_measure", "pppddp")
-        self.push = bound(library, "ipm_push", "ppddp")
 
 
 def source(ndx: int, nu: int) -> str:

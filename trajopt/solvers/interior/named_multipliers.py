@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from dynamics_backends.protocol import Array
+from trajopt.solvers.direct.program_parts import add_by_name
 from trajopt.solvers.interior.library import ABSENT, INEQUALITY, Multipliers
 from trajopt.solvers.interior.stage_program import Point, StageProgram
 
@@ -15,12 +16,8 @@ def by_name(program: StageProgram, z: Multipliers, scale: float) -> dict[str, Ar
     """Multipliers by the names of :func:`trajopt.solvers.direct.dms.multipliers_by_name`; scale: of the objective."""
     found = {"dynamics": z.lam / scale}
     for (k, constraints), (_, rows, count) in zip(program.groups, program.parts, strict=True):
-        values, at = z.y[rows].reshape(k.stop - k.start, count) / scale, 0
-        for c in constraints:
-            name = c.name if k.start < program.N else f"terminal {c.name}"
-            own = values[:, at : (at := at + c.residual.n_out)]
-            same = name in found and found[name].shape[1] == own.shape[1]
-            found[name] = np.concatenate([found[name], own]) if same else own
+        values = z.y[rows].reshape(k.stop - k.start, count) / scale
+        add_by_name(found, constraints, values, terminal=k.start == program.N)
     bounds = (z.zu - z.zl) / scale
     bounds[program.fixed_places] = z.f / scale
     on_x = bounds[: program.u.start].reshape(program.N + 1, program.n)

@@ -27,10 +27,8 @@ from dynamics_backends.compiled.interface.libraries import address
 from dynamics_backends.protocol import Array
 from trajopt.lq.equality_lq import EqualityLQ, allotted
 from trajopt.solvers.interior.library import (
-    ESTIMATE,
     FEASIBILITY,
     NEWTON,
-    AimData,
     CondensedData,
     Kernels,
     Multipliers,
@@ -38,6 +36,7 @@ from trajopt.solvers.interior.library import (
     SystemData,
 )
 from trajopt.solvers.interior.stage_program import Point, StageProgram
+from trajopt.solvers.rules.interior_measures import Violation
 
 
 class Step(NamedTuple):
@@ -72,66 +71,39 @@ class NewtonSystem:
         *blocks, row = lq.addresses
         self._condensed = CondensedData(*blocks, *at[:4], row)
         self.data = SystemData(p.ref, ctypes.addressof(self._condensed), *lq.parts, *at[4:])
-        self.settings = self.data.settings
         self._ref, self._rows = ctypes.addressof(self.data), at[4]
         self.equations = p.N * p.n + p.rows + len(p.fixed)
+        self._measured = np.zeros(10)
+        self._measured_at = address(self._measured)
 
-    def restart(self) -> None:
-        """Forget earlier factorizations."""
-        self.data.last_shift, self.data.shift, self.data.reflected = 0.0, 0.0, 0
+    # -- measures -------------------------------------------------------------------------------------------------------
+    def violation(self, p: Point) -> Violation:
+        """The measures of the filter at a point whose values are known; NaN where they are not finite."""
+        self.kernels.values(self.program.ref, p.data.v, p.data.d, p.data.g, self._measured_at)
+        return Violation(*self._measured[:5].tolist())
+
+    def slope(self, p: Point, z: Multipliers) -> float:
+        """Largest entry of the Lagrangian's gradient without the objective, at a point whose derivatives are known."""
+        self.kernels.measure(self.program.ref, p.ref, z.ref, 0.0, 0.0, self._measured_at)
+        return float(self._measured[0])
 
     # -- systems --------------------------------------------------------------------------------------------------------
     def condense(
         self, p: Point, z: Multipliers, mu: float, scale: float, mode: int = NEWTON, soft: float = 0.0
     ) -> None:
         """Build the system at a point."""
-        o = self.settings
-        o.mu, o.scale, o.mode, o.soft = mu, scale, mode, soft
-        o.weight = float(mode != ESTIMATE)
+        o = self.data
+        o.settings_mu, o.settings_scale, o.settings_soft, o.settings_weight = mu, scale, soft, 1.0
+        o.settings_mode = mode
         self.kernels.build(self._ref, p.ref, z.ref)
 
     def factor(self, *, reflect: bool = True) -> bool:
         """Factor it, made positive definite where it is not, by reflections or by a shift alone; False where nothing does that."""
         return bool(self.kernels.factor(self._ref, reflect))
 
-    @property
-    def shift(self) -> float:
-        """What the last factorization added to the diagonal of H."""
-        return float(self.data.shift)
-
-    @property
-    def reflected(self) -> int:
-        """At how many knots the last factorization changed the sign of eigenvalues."""
-        return int(self.data.reflected)
-
-    def vectors(self, p: Point, d: Array, rows: Array, fixes: Array) -> None:
-        """The vectors of the system for other residuals."""
-        self.kernels.vectors(self._ref, p.ref, *map(address, (d, rows, fixes)))
-
-    def solve(self, p: Point, z: Multipliers, tau: float, to: Step, rows: Array | None = None) -> Step:
+    def solve(self, p: Point, z: Multipliers, tau: float, to: Step) -> Step:
         """The step for the vectors; its arrays are those of ``to``. tau: how much of a distance from a bound may go."""
-        given = self._rows if rows is None else address(rows)
-        self.kernels.solve(self._ref, p.ref, z.ref, given, tau, to.ref)
-        return self._stepped(to)
-
-    def centered(
-        self,
-        p: Point,
-        z: Multipliers,
-        aim: tuple[float, float, float, float, float, float],
-        other: Step,
-        to: Step,
-    ) -> tuple[Step, float]:
-        """The step for the mu = sigma mean that the quality function chooses, and that mu; the system is that of mu = 0.
-
-        aim: mean, dual, primal, low, high and share of :class:`trajopt.solvers.methods.interior_requests.Center`. Its array is
-        that of ``to``; other: memory.
-        """
-        aimed = AimData(*aim)
-        self.kernels.centered(self._ref, p.ref, z.ref, ctypes.addressof(aimed), other.ref, to.ref)
-        return self._stepped(to), float(self.data.mu_of_step)
-
-    def _stepped(self, to: Step) -> Step:
+        self.kernels.solve(self._ref, p.ref, z.ref, self._rows, tau, to.ref)
         found = self.data
         return Step(to.v, to.z, found.alpha, found.alpha_z, found.slope, to.ref, to.data)
 
@@ -140,13 +112,6 @@ class NewtonSystem:
         v, z = np.zeros(self.program.numbers), self.program.multipliers()
         data = StepData(address(v), *z.addresses)
         return Step(v, z, 0.0, 0.0, 0.0, ctypes.addressof(data), data)
-
-    def estimate(self, p: Point, z: Multipliers, scale: float, step: Step) -> None:
-        """The least-squares estimate of lam, y and f (eq. 36 of Waechter and Biegler) to ``step.z``."""
-        self.condense(p, z, 0.0, scale, ESTIMATE)
-        self.rows[:] = 0.0
-        self.kernels.factor_damped(self._ref, 0.0, 0.0)
-        self.solve(p, z, 1.0, step)
 
     def toward_feasibility(self, p: Point, z: Multipliers, mu: float, damping: float, step: Step) -> Step | None:
         """The Levenberg-Marquardt step of 1/2 |residuals|^2 within the barrier; None where it cannot be found."""

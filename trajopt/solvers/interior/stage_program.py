@@ -20,13 +20,12 @@ from dynamics_backends.compiled.interface.libraries import address
 from dynamics_backends.compiled.interface.sources import has_contraction
 from dynamics_backends.protocol import Array, Hessians
 from trajopt.lq.equality_lq import allotted
-from trajopt.problem.constraints import Constraint, chosen_coordinates
+from trajopt.problem.constraints import Constraint
 from trajopt.problem.ocp import OCP
-from trajopt.solvers.direct.program_parts import with_rows
+from trajopt.solvers.direct.program_parts import controls_read, coordinate_bounds, with_rows
 from trajopt.solvers.interior.library import ABSENT, EQUALITY, INEQUALITY, LONG, Multipliers, PointData, StructureData
 from trajopt.stage.compiled.bare_stages import BareStages
 from trajopt.stage.compiled.soon_stages import SoonStages
-from trajopt.stage.compiled.standing import standing
 from trajopt.stage.engine import Wanted, follow, may_follow, stages_of
 from trajopt.stage.numpy_stages import NumpyStages
 from trajopt.stage.stages import StageDerivatives, Stages, StageValues
@@ -35,7 +34,6 @@ RELAXED = 1e-10
 """How far bounds are moved out, of their size and at least this: states that equations put on a bound have room beside it then.
 (IPOPT's bound_relax_factor is 1e-8.)
 """
-_DOUBLE = 8
 EXACT, GAUSS_NEWTON, MIXED = "exact", "gauss_newton", "mixed"
 """Kinds of Hessians: of the Lagrangian, of the cost, and that of the cost with the curvature of the time steps."""
 
@@ -59,11 +57,6 @@ class Point:
         self.data = PointData(*at[:12])
         self.ref = ctypes.addressof(self.data)
         self.views = [self._view(part) for part in program.parts]
-        phases = zip(program.stages, program.parts, self.views, program.orders, strict=True)
-        self.standing = [
-            None if order == MIXED else standing(stages, *program.given(self, k), view, exact=order == EXACT)
-            for stages, (k, _, _), view, order in phases
-        ]
 
     def _view(self, part: tuple[slice, slice, int]) -> StageDerivatives:
         """The memory of a phase, or of the final knot, as its stages fill it."""
@@ -193,23 +186,14 @@ class StageProgram:
                 own[self.u] = bounds[side].ravel()
             own[self.s][slack] = self.row_bounds[side][slack]
         self.target = np.where(self.kind == EQUALITY, self.row_bounds[0], 0.0)
-        if self.flat:
-            self._bound_states()
+        self._bound_states()
 
     def _bound_states(self) -> None:
-        groups = [*(phase.constraints for phase in self.ocp.phases), self.ocp.terminal_constraints]
         shape = (self.N + 1, self.n)
         lower, upper = (b[: self.u.start].reshape(shape) for b in (self.lower, self.upper))
-        for (knots, _), group in zip(self.groups, groups, strict=True):
-            for c in group:
-                chosen = chosen_coordinates(c)
-                if chosen is None:
-                    continue
-                low, high = c.bounds(knots.stop - knots.start)
-                skip = int(knots.start == 0)
-                place = (slice(knots.start + skip, knots.stop), list(chosen))
-                lower[place] = np.maximum(lower[place], low[skip:])
-                upper[place] = np.minimum(upper[place], high[skip:])
+        for _, knots, chosen, low, high in coordinate_bounds(self.ocp):
+            lower[knots, chosen] = np.maximum(lower[knots, chosen], low)
+            upper[knots, chosen] = np.minimum(upper[knots, chosen], high)
 
     def _fix_states(self) -> None:
         """Numbers of the state with equal bounds become equations."""
@@ -229,8 +213,7 @@ class StageProgram:
         self.held_at = np.where(held, lower, us)
         self.still_read = held.copy()
         for phase, knots in zip(self.ocp.phases, self.ocp.phase_slices, strict=True):
-            residuals = [*(term.residual for term in phase.terms), *(c.residual for c in phase.constraints)]
-            read = max([phase.dynamics.nu, *(residual.nu for residual in residuals)])
+            read = controls_read(phase)
             held[knots, read:] = True
             self.still_read[knots, read:] = False
         lower[held], upper[held] = -np.inf, np.inf
@@ -241,17 +224,8 @@ class StageProgram:
         for own, way in ((self.lower, -1.0), (self.upper, 1.0)):
             bounded = np.isfinite(own)
             own[bounded] += way * RELAXED * np.maximum(1.0, np.abs(own[bounded]))
-        arrays = (
-            self.row,
-            self.fix,
-            self.fixed,
-            self.kind,
-            self.held,
-            self.lower,
-            self.upper,
-            self.target,
-            self.fixed_at,
-        )
+        numbers = self.lower, self.upper, self.target, self.fixed_at
+        arrays = self.row, self.fix, self.fixed, self.kind, self.held, *numbers
         given = self.N, self.rows, len(self.fixed), *map(address, arrays)
         for (name, *_), value in zip(StructureData._fields_, given, strict=True):
             setattr(self.structure, name, value)
@@ -280,22 +254,15 @@ class StageProgram:
 
     def values(self, p: Point) -> float:
         """Fill d, g and cost; returns the objective."""
-        for stages, (k, _, _), view, calls in zip(self.stages, self.parts, p.views, p.standing, strict=True):
-            if calls is not None:
-                calls.values()
-                continue
+        for stages, (k, _, _), view in zip(self.stages, self.parts, p.views, strict=True):
             found = stages.values(*self.given(p, k))
             view.values.d[:], view.values.cost[:], view.values.g[:] = found.d, found.cost, found.g
         return float(p.cost.sum())
 
     def first(self, p: Point) -> float:
         """Fill values and first derivatives; returns the objective."""
-        own = zip(self.stages, self.parts, p.views, self.orders, p.standing, strict=True)
-        for stages, (k, _, _), view, order, calls in own:
-            if calls is not None:
-                calls.first()
-            else:
-                stages.first(*self.given(p, k), quadratic=order != EXACT, out=view)
+        for stages, (k, _, _), view, order in zip(self.stages, self.parts, p.views, self.orders, strict=True):
+            stages.first(*self.given(p, k), quadratic=order != EXACT, out=view)
         if self.any_read:
             self._silence(p)
         p.fresh = True
@@ -306,12 +273,7 @@ class StageProgram:
         if not p.fresh:  # they hold this Hessian for other multipliers
             self.first(p)
         p.fresh = False
-        own = zip(self.stages, self.parts, p.views, self.orders, p.standing, strict=True)
-        for stages, (k, rows, count), view, order, calls in own:
-            if calls is not None and order == EXACT:
-                lam = z.data.lam + _DOUBLE * self.n * k.start if k.start < self.N else None
-                calls.second(scale, lam, z.data.y + _DOUBLE * rows.start if count else None)
-                continue
+        for stages, (k, rows, count), view, order in zip(self.stages, self.parts, p.views, self.orders, strict=True):
             given = self.given(p, k)
             blocks = Hessians(view.Q, view.S, view.R)
             if order == EXACT:

@@ -19,14 +19,13 @@ S. J. Wright, J. B. Rawlings, J. Optim. Theory Appl. 99, 1998, and in FATROP (L.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Generator, Sequence
 from enum import IntEnum
 from math import inf, isfinite, nan
 from typing import Any, NamedTuple
 
 from trajopt.solvers.barrier_rules import KAPPA_EPS, NEAR, NEAR_PUSH, PUSH, TAU
 from trajopt.solvers.methods.interior_requests import (
-    Center,
     Correct,
     Corrected,
     Direction,
@@ -43,6 +42,7 @@ from trajopt.solvers.methods.interior_requests import (
     Try,
     Way,
 )
+from trajopt.solvers.methods.method import Report
 from trajopt.solvers.options import IPMOptions
 from trajopt.solvers.rules.curvature import Curvature
 from trajopt.solvers.rules.filter import LARGE, MARGIN, BarrierFilter
@@ -117,9 +117,6 @@ class Accepted(NamedTuple):
     at: Violation
 
 
-Report = Callable[..., None]
-"""Called with the numbers of a record (:class:`trajopt.results.records.IterationRecord`, but its number) before a step is taken,
-while the solve stands where it started from."""
 Solve = Generator[Request, Any, Ended]
 _NOWHERE = Violation(nan, nan, nan, nan, nan)
 _UNKNOWN = Optimality(nan, nan, nan, nan, nan, 0.0, nan, 0, nan)
@@ -129,15 +126,19 @@ class InteriorPoint:
     """One solve: ``solve`` is the method; the attributes tell where it is, also after an interruption.
 
     objective, at, now: of the iterate; scale: of the objective; begun: whether there is an iterate. iteration: steps taken.
+    reports: records made. hessian: the name of that of the problem, for records.
     """
 
-    def __init__(self, size: Size, options: IPMOptions, report: Report | None = None) -> None:
-        self.size, self.options, self.report = size, options, report
+    report: Report | None = None
+    hessian = "exact"
+
+    def __init__(self, size: Size, options: IPMOptions) -> None:
+        self.size, self.options = size, options
         self.barrier = Barrier(options.barrier, options.gradient_tolerance, options.barrier_strategy == "adaptive")
         self.curvature, self.filter = Curvature(), BarrierFilter(1.0)
         self.scale, self.objective, self.at, self.now = 1.0, nan, _NOWHERE, _UNKNOWN
         self.shift = self.reflected = 0.0
-        self.iteration = self.restorations = self.crept = self.blocked = self.emptied = 0
+        self.iteration = self.reports = self.restorations = self.crept = self.blocked = self.emptied = 0
         self.begun = self.hopeless = self.matched = False
         self.hopeful = (
             True  # whether the last full step was taken: then derivatives are worth finding before the next is
@@ -239,9 +240,10 @@ class InteriorPoint:
             low, high = barrier.range_of_sigma(now.mean)
             dual, primal = now.squares / self.size.numbers, self.at.squares / self.size.equations
             share = max(TAU, 1.0 - now.error)
-            step = yield Center(self.scale, reflect, self.hopeful, now.mean, dual, primal, low, high, share)
+            aim = share, now.mean, dual, primal, low, high
+            step = yield Newton(self.scale, reflect, self.hopeful, 0.0, True, *aim)
         else:
-            step = yield Newton(self.scale, reflect, self.hopeful, barrier.mu, self._share)
+            step = yield Newton(self.scale, reflect, self.hopeful, barrier.mu, False, self._share)
         self.shift, self.reflected = step.shift, step.reflected
         if not step.found:
             return None
@@ -379,6 +381,7 @@ class InteriorPoint:
             return
         o, now, at = self.options, self.now, self.at
         self.report(
+            iteration=self.reports,
             cost=self.objective,
             merit=self.objective + self.barrier.mu * at.barrier / self.scale,
             stop=max(now.error / o.gradient_tolerance, now.violation / o.constraint_tolerance),
@@ -387,8 +390,11 @@ class InteriorPoint:
             step_norm=alpha * size,
             defect=at.gap,
             constraint_violation=at.largest,
-            expected_decrease=0.0,
-            actual_decrease=0.0,
             step_length=alpha,
+            hessian="mixed" if self.reflected else self.hessian,
             kkt=now.error,
         )
+        self.reports += 1
+
+    def report_end(self) -> None:
+        """The last iteration has reported the end."""

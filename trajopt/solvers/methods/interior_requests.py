@@ -75,32 +75,22 @@ class Newton(NamedTuple):
     """Find second derivatives, solve the Newton system (eq. 13) for a step, and go its largest length.
 
     reflect: whether, where the system is not convex, eigenvalues are reflected; else all of it is shifted. differentiate: whether
-    the trial gets first derivatives. Answer: :class:`Direction`.
+    the trial gets first derivatives. centered: with mu = 0, whether the step is for the sigma mean that the quality function
+    chooses, low <= sigma <= high; mean: the mean complementarity; dual, primal: mean squares of the gradient of the Lagrangian and
+    of the violation. Answer: :class:`Direction`.
     """
 
     scale: float
     reflect: bool
     differentiate: bool
     mu: float
+    centered: bool
     share: float
-
-
-class Center(NamedTuple):
-    """As :class:`Newton`, for the mu = sigma mean that the quality function chooses, low <= sigma <= high.
-
-    mean: the mean complementarity; dual, primal: mean squares of the gradient of the Lagrangian and of the violation. Answer:
-    :class:`Direction`.
-    """
-
-    scale: float
-    reflect: bool
-    differentiate: bool
-    mean: float
-    dual: float
-    primal: float
-    low: float
-    high: float
-    share: float
+    mean: float = 0.0
+    dual: float = 0.0
+    primal: float = 0.0
+    low: float = 0.0
+    high: float = 0.0
 
 
 class Direction(NamedTuple):
@@ -191,4 +181,4 @@ class Return(NamedTuple):
     """Go back to where :class:`Restore` has begun. Answer: :class:`Trial`."""
 
 
-Request = Start | Multipliers | Measure | Newton | Center | Try | Correct | Take | Restore | Return
+Request = Start | Multipliers | Measure | Newton | Try | Correct | Take | Restore | Return

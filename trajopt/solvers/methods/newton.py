@@ -48,7 +48,7 @@ from trajopt.solvers.methods.requests import (
     hessian_name,
     size_of,
 )
-from trajopt.solvers.options import SLQOptions
+from trajopt.solvers.options import MethodOptions, SLQOptions
 from trajopt.solvers.rules.barrier import first_weight, lowered
 from trajopt.solvers.rules.filter import Filter
 
@@ -104,8 +104,10 @@ class Newton:
     by which the last one lowered the cost.
     """
 
-    def __init__(self, size: Size, options: SLQOptions, max_iterations: int, report: Report | None = None) -> None:
-        self.size, self.options, self.max_iterations, self.report = size, options, max_iterations, report
+    report: Report | None = None
+
+    def __init__(self, size: Size, options: SLQOptions | MethodOptions, max_iterations: int) -> None:
+        self.size, self.options, self.max_iterations = size, options, max_iterations
         self.at = NOWHERE
         self.kkt = self.stop = nan
         self.mu = self.last_delta = self.change = 0.0
@@ -191,11 +193,14 @@ class Newton:
         o = self.options
         if self.stop <= 1.0 or (self.kkt <= o.kkt_tolerance and self.at.defect <= o.defect_tolerance):
             return End.OPTIMAL
+        return self._limit()
+
+    def _limit(self) -> End | None:
+        """The end where iterations or time are used up."""
         if self.iteration >= self.max_iterations:
             return End.MOST_ITERATIONS
-        if o.time_limit is not None and time.perf_counter() - self.began > o.time_limit:
-            return End.OUT_OF_TIME
-        return None
+        limit = self.options.time_limit
+        return End.OUT_OF_TIME if limit is not None and time.perf_counter() - self.began > limit else None
 
     def _lower_barrier(self) -> None:
         at = self.at
@@ -348,22 +353,18 @@ class Newton:
     def _report(self, step: Found | None) -> None:
         assert self.report is not None
         at, phi, self.reported = self.at, self.phi, self.iteration
-        self.report(
-            iteration=self.iteration,
-            cost=at.cost,
-            merit=phi,
-            stop=self.stop,
-            gradient=at.gradient,
-            regularization=0.0 if step is None else step.delta,
-            step_norm=0.0 if step is None else step.alpha * step.size,
-            defect=at.defect,
-            constraint_violation=0.0,
-            expected_decrease=0.0 if step is None else -step.slope * step.alpha,
-            actual_decrease=0.0 if step is None else phi - step.phi,
-            step_length=0.0 if step is None else step.alpha,
-            hessian=hessian_name(None if step is None else FRACTIONS[step.fraction]),
-            kkt=self.kkt,
-        )
+        taken: dict[str, Any] = {"hessian": hessian_name(None)}
+        if step is not None:
+            taken = {
+                "regularization": step.delta,
+                "step_norm": step.alpha * step.size,
+                "expected_decrease": -step.slope * step.alpha,
+                "actual_decrease": phi - step.phi,
+                "step_length": step.alpha,
+                "hessian": hessian_name(FRACTIONS[step.fraction]),
+            }
+        errors = {"stop": self.stop, "gradient": at.gradient, "defect": at.defect, "kkt": self.kkt}
+        self.report(iteration=self.iteration, cost=at.cost, merit=phi, **errors, **taken)
 
     def report_end(self) -> None:
         """The record of the solution, without a step, unless a failed restoration has made it."""

@@ -116,16 +116,10 @@ class ShootingMethod:
     close linearly.
     """
 
-    def __init__(
-        self,
-        models: Models,
-        options: SLQOptions,
-        corrects: bool,
-        max_iterations: int,
-        report: Report | None = None,
-    ) -> None:
-        self.models, self.options, self.corrects = models, options, corrects
-        self.max_iterations, self.report = max_iterations, report
+    report: Report | None = None
+
+    def __init__(self, models: Models, options: SLQOptions, corrects: bool, max_iterations: int) -> None:
+        self.models, self.options, self.corrects, self.max_iterations = models, options, corrects, max_iterations
         self.several = len(models.names) > 1 or any(models.modify)
         self.slow = models.switch >= 1.0
         self.preferred = len(models.names) - 1 if self.slow else 0

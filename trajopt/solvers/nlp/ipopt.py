@@ -7,8 +7,7 @@ this package.  Each record is of the iterate at its start and of the step taken 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -27,6 +26,7 @@ from trajopt.solvers.nlp.nlp import NLP, NLPSolution, Patterned, trajectory_at
 from trajopt.solvers.nlp.scaled_kkt import scaled_kkt
 from trajopt.solvers.options import DMSOptions
 from trajopt.solvers.qp.blocks.sparse_assembly import Columns
+from trajopt.solvers.qp.qp import largest, violation
 
 if TYPE_CHECKING:
     import scipy.sparse as sp
@@ -107,7 +107,6 @@ class _Run:
         self.best: _Point | None = None
         self._entries = nlp if isinstance(nlp, Patterned) else None
         self._linearized: tuple[bytes, Array, Columns | sp.csc_matrix] | None = None
-        self._outside: Any = None
 
     # -- the solve ------------------------------------------------------------------------------------------------------
     def solve(self, warm: Multipliers | None) -> NLPSolution:
@@ -116,12 +115,10 @@ class _Run:
         start = warm or Multipliers(np.zeros(len(self.nlp.g_lower)), np.zeros(len(self.w0)))
         try:
             self._problem = self._made(warm is not None)
-            self._leave()
-            code, objective, end = self._problem.solve(self.w0, *start)
+            with self.journal.timed("backward"):  # but for the callbacks
+                code, objective, end = self._problem.solve(self.w0, *start)
         except KeyboardInterrupt:
             return self.ended(termination.interrupted(self.iteration))
-        finally:
-            self._enter()
         if self.point is not None and code in (_SUCCESS, _ACCEPTABLE, _FEASIBLE_POINT):
             self.best = self._measured(end, objective, self.point.gradient)
         self._close_record(0.0, 0.0, 0.0)
@@ -154,12 +151,12 @@ class _Run:
     # -- IPOPT's callbacks ----------------------------------------------------------------------------------------------
     def values(self, w: Array) -> tuple[float, Array]:
         """f and g."""
-        with self._timed("rollout"):
+        with self.journal.timed("rollout"):
             return self.nlp.evaluate(w)
 
     def derivatives(self, w: Array) -> tuple[Array, Array]:
         """df, and the entries of dg."""
-        with self._timed("derivatives"):
+        with self.journal.timed("derivatives"):
             gradient, jacobian = self._derivatives_at(w)
             return gradient, jacobian.data
 
@@ -173,53 +170,33 @@ class _Run:
 
     def hessian(self, w: Array, sigma: float, multipliers: Array) -> Array:
         """The entries of the lower triangle."""
-        with self._timed("derivatives"):
+        with self.journal.timed("derivatives"):
             if self._entries is None:
                 return self.nlp.hessian(w, sigma, multipliers).data.take(self._lower)
             return self._entries.second_entries(w, sigma, multipliers).take(self._lower)
 
     def intermediate(self, progress: Progress) -> None:
         """After each iteration: close the record of the last iterate."""
-        self._enter()
-        if progress.iteration > 0:
-            self._close_record(progress.regularization, progress.alpha * progress.step, progress.alpha)
-        self.iteration = progress.iteration
-        found = self._problem.iterate()
-        if found is not None:
-            self.point = self._measured(found, progress.objective, progress.dual)
-            if self.best is None or self._merit(self.point) <= self._merit(self.best):
-                self.best = self.point
-        self._leave()
+        with self.journal.timed("backward"):  # charges the time of IPOPT so far
+            if progress.iteration > 0:
+                self._close_record(progress.regularization, progress.alpha * progress.step, progress.alpha)
+            self.iteration = progress.iteration
+            found = self._problem.iterate()
+            if found is not None:
+                self.point = self._measured(found, progress.objective, progress.dual)
+                if self.best is None or self._merit(self.point) <= self._merit(self.best):
+                    self.best = self.point
 
-    # -- clocks and records ---------------------------------------------------------------------------------------------
-    @contextmanager
-    def _timed(self, phase: str) -> Iterator[None]:
-        """A part of what IPOPT asks for."""
-        self._enter()
-        with self.journal.timed(phase):
-            yield
-        self._leave()
-
-    def _leave(self) -> None:
-        """Control goes back to IPOPT: its own time counts as that of the backward sweep."""
-        self._outside = self.journal.timed("backward")
-        self._outside.__enter__()
-
-    def _enter(self) -> None:
-        if self._outside is not None:
-            self._outside.__exit__(None, None, None)
-            self._outside = None
-
+    # -- records --------------------------------------------------------------------------------------------------------
     def _measured(self, iterate: Iterate, objective: float, dual: float) -> _Point:
         nlp, (w, g, _, _) = self.nlp, iterate
-        rows = np.maximum(nlp.g_lower - g, g - nlp.g_upper)
-        box = np.maximum(nlp.x_lower - w, w - nlp.x_upper)
-        violation = max(float(rows.max(initial=0.0)), float(box.max(initial=0.0)))
+        rows = violation(g, nlp.g_lower, nlp.g_upper)
+        worst = max(largest(rows), largest(violation(w, nlp.x_lower, nlp.x_upper)))
         with self.journal.timed("derivatives"):
             derivatives = self._derivatives_at(w)
         with self.journal.timed("backward"):
             kkt = scaled_kkt(nlp, w, objective, g, *derivatives, *iterate[2:])
-        return _Point(iterate, objective, violation, float(rows[: self.gaps].max(initial=0.0)), dual, kkt)
+        return _Point(iterate, objective, worst, largest(rows[: self.gaps]), dual, kkt)
 
     def _merit(self, p: _Point) -> tuple[float, float]:
         return max(p.violation, self.options.constraint_tolerance), p.objective
@@ -239,8 +216,6 @@ class _Run:
             step_norm=step,
             defect=p.gap,
             constraint_violation=p.violation,
-            expected_decrease=0.0,
-            actual_decrease=0.0,
             step_length=alpha,
             hessian=o.hessian,
             kkt=p.kkt,

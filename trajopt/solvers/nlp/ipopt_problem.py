@@ -7,6 +7,7 @@ are computed once for each point.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -19,19 +20,14 @@ Pattern = tuple[Array, Array]
 
 
 class Progress(NamedTuple):
-    """What IPOPT tells after each iteration; mode 1 is the restoration of feasibility."""
+    """What IPOPT reports after each iteration."""
 
-    mode: int
     iteration: int
     objective: float
-    primal: float
     dual: float
-    mu: float
     step: float
     regularization: float
-    alpha_dual: float
     alpha: float
-    trials: int
 
 
 class Iterate(NamedTuple):
@@ -81,7 +77,7 @@ class IpoptProblem:
     def __init__(
         self, callbacks: Callbacks, bounds: Sequence[Array], jacobian: Pattern, hessian: Pattern | None
     ) -> None:
-        asked = _Asked(callbacks, jacobian) if hessian is None else _WithHessian(callbacks, jacobian, hessian)
+        asked = _Asked(callbacks, jacobian, hessian)
         x_lower, x_upper, g_lower, g_upper = bounds
         self._problem = ipopt_library().Problem(
             n=len(x_lower),
@@ -118,10 +114,12 @@ def _iterate(w: Array, found: Mapping[str, Any]) -> Iterate:
 
 
 class _Asked:
-    """cyipopt's callbacks, by the names that it looks for."""
+    """cyipopt's callbacks, by the names that it looks for; without those of a Hessian it has IPOPT approximate it."""
 
-    def __init__(self, callbacks: Callbacks, jacobian: Pattern) -> None:
+    def __init__(self, callbacks: Callbacks, jacobian: Pattern, hessian: Pattern | None) -> None:
         self._callbacks, self._jacobian = callbacks, jacobian
+        if hessian is not None:
+            self.hessian, self.hessianstructure = partial(self._second, len(hessian[0])), lambda: hessian
         self._point = b""
         self._found: dict[str, Any] = {}
         self._raised: BaseException | None = None
@@ -150,8 +148,7 @@ class _Asked:
         self, mode, iteration, objective, primal, dual, mu, step, regularization, alpha_dual, alpha, trials
     ) -> None:
         """After each iteration; cyipopt looks at the names of the parameters."""
-        numbers = (mode, iteration, objective, primal, dual, mu, step, regularization, alpha_dual, alpha, trials)
-        self._callbacks.intermediate(Progress(*numbers))
+        self._callbacks.intermediate(Progress(iteration, objective, dual, step, regularization, alpha))
 
     def _at(self, w: Array, kind: str) -> Any:
         if self._raised is not None:
@@ -163,22 +160,10 @@ class _Asked:
             self._found[kind] = getattr(self._callbacks, kind)(w)
         return self._found[kind]
 
-
-class _WithHessian(_Asked):
-    """The callbacks with a Hessian; without one cyipopt has IPOPT approximate it."""
-
-    def __init__(self, callbacks: Callbacks, jacobian: Pattern, hessian: Pattern) -> None:
-        super().__init__(callbacks, jacobian)
-        self._places = hessian
-
-    def hessian(self, w: Array, multipliers: Array, sigma: float) -> Array:
-        """The entries of the lower triangle."""
+    def _second(self, count: int, w: Array, multipliers: Array, sigma: float) -> Array:
+        """The ``count`` entries of the lower triangle of the Hessian."""
         try:
             return self._callbacks.hessian(w, sigma, multipliers)
         except BaseException as error:  # which cyipopt forgets: it is raised again by the next callback
             self._raised = error
-            return np.zeros(len(self._places[0]))
-
-    def hessianstructure(self) -> Pattern:
-        """Rows and columns of these entries."""
-        return self._places
+            return np.zeros(count)

@@ -17,9 +17,8 @@ from trajopt.results.records import IterationRecord, Trajectory
 from trajopt.results.status import Status
 
 if TYPE_CHECKING:
-    import scipy.sparse as sp
-
     from trajopt.solvers.qp.blocks.sparse_assembly import Columns
+    from trajopt.solvers.qp.qp import Hessian, Jacobian
 
 
 class NLP(Protocol):
@@ -43,11 +42,11 @@ class NLP(Protocol):
         """f and g (m,) at w (n,)."""
         ...
 
-    def differentiate(self, w: Array) -> tuple[Array, sp.csc_matrix]:
-        """The gradient of f (n,) and the Jacobian of g (m, n), whose pattern is fixed."""
+    def differentiate(self, w: Array) -> tuple[Array, Jacobian]:
+        """The gradient of f (n,) and the Jacobian of g (m, n), whose pattern is fixed: csc, or by stages."""
         ...
 
-    def hessian(self, w: Array, sigma: float, multipliers: Array) -> sp.csc_matrix:
+    def hessian(self, w: Array, sigma: float, multipliers: Array) -> Hessian:
         """The Hessian (n, n) of sigma f + multipliers' g: full, symmetric, its pattern fixed."""
         ...
 
@@ -63,7 +62,7 @@ class ConvexOverNonlinear(Protocol):
     Such a program knows a Hessian that needs no second derivatives: J' phi'' J with J = dr/dw, positive semidefinite.
     """
 
-    def convex_hessian(self, w: Array, sigma: float, multipliers: Array) -> sp.csc_matrix:
+    def convex_hessian(self, w: Array, sigma: float, multipliers: Array) -> Hessian:
         """sigma J'phi''J of the objective plus multipliers_i J_i'psi_i''J_i of those convex- or concave-over-nonlinear
         constraints for which it is positive semidefinite."""
         ...

@@ -22,7 +22,7 @@ from trajopt.lq.lq import HALF_OF_DIGITS
 from trajopt.solvers.nlp.nlp import NLP
 from trajopt.solvers.qp.blocks.sparse_assembly import Columns
 from trajopt.solvers.qp.blocks.stage_jacobian import StageJacobian
-from trajopt.solvers.qp.qp import Jacobian, complementarity, violation
+from trajopt.solvers.qp.qp import Jacobian, complementarity, largest, violation
 
 
 @runtime_checkable
@@ -39,15 +39,15 @@ def scaled_kkt(
     nlp: NLP, w: Array, f: float, g: Array, gradient: Array, J: Jacobian | Columns, y: Array, z: Array
 ) -> float:
     """The measure at w (n,) with objective f, its gradient (n,), rows g (m,), Jacobian J (m, n), and multipliers y (m,), z (n,)."""
-    outside = max(_largest(violation(g, nlp.g_lower, nlp.g_upper)), _largest(violation(w, nlp.x_lower, nlp.x_upper)))
+    outside = max(largest(violation(g, nlp.g_lower, nlp.g_upper)), largest(violation(w, nlp.x_lower, nlp.x_upper)))
     gap = max(
-        _largest(complementarity(g, nlp.g_lower, nlp.g_upper, y)),
-        _largest(complementarity(w, nlp.x_lower, nlp.x_upper, z)),
+        largest(complementarity(g, nlp.g_lower, nlp.g_upper, y)),
+        largest(complementarity(w, nlp.x_lower, nlp.x_upper, z)),
     )
     sizes = sizes_of(nlp, np.abs(gradient) + _absolute_product(J, np.abs(y)) + np.abs(z))
     lagrangian = np.abs(gradient + J.T @ y + z)
     relative = np.divide(lagrangian, sizes, out=np.zeros_like(lagrangian), where=sizes > 0.0)
-    return max(_largest(relative), gap / max(abs(f), np.finfo(float).tiny) if gap > 0.0 else 0.0, outside)
+    return max(largest(relative), gap / max(abs(f), np.finfo(float).tiny) if gap > 0.0 else 0.0, outside)
 
 
 def sizes_of(nlp: NLP, terms: Array) -> Array:
@@ -65,7 +65,3 @@ def sizes_of(nlp: NLP, terms: Array) -> Array:
 def _absolute_product(J: Jacobian | Columns, y: Array) -> Array:
     """|J|'y (n,)."""
     return J.absolute_transposed_product(y) if isinstance(J, StageJacobian) else abs(J).T @ y
-
-
-def _largest(values: Array) -> float:
-    return float(np.abs(values).max(initial=0.0))

@@ -37,11 +37,10 @@ _CODES = {"SOLVER_RET_INFEASIBLE": QPStatus.INFEASIBLE, "SOLVER_RET_LIMITED": QP
 
 
 class ActiveSet:
-    """A :class:`~trajopt.solvers.qp.qp.QPSolver`. method: "daqp" or "qrqp"; settings: of its CasADi plugin."""
+    """A :class:`~trajopt.solvers.qp.qp.QPSolver`. method: the name of a CasADi plugin, "daqp" or "qrqp"."""
 
-    def __init__(self, method: str = "daqp", **settings: Any) -> None:
+    def __init__(self, method: str) -> None:
         self.method = method
-        self.settings = {"error_on_fail": False, **_SETTINGS[method], **settings}
         self._solver: Any = None
         self._sparsity: tuple[Any, ...] = ()
         self._pattern: tuple[Array, ...] | None = None
@@ -55,9 +54,8 @@ class ActiveSet:
         import casadi
 
         qp = qp.sparse
-        m, n = qp.A.shape
-        if (qp.l > qp.u).any() or (qp.lb > qp.ub).any():
-            return QPSolution(np.zeros(n), np.zeros(m), np.zeros(n), QPStatus.INFEASIBLE)
+        if np.greater(*qp.bounds).any():
+            return qp.without_solution(QPStatus.INFEASIBLE)
         H, A = qp.sparse_H, qp.sparse_A
         solver = self._solver_of(H, A)
         h, a = (casadi.DM(s, M.data) for s, M in zip(self._sparsity, (H, A), strict=True))
@@ -77,7 +75,9 @@ class ActiveSet:
         if self._pattern is None or not all(map(np.array_equal, pattern, self._pattern)):
             h, a = (_sparsity(M) for M in (H, A))
             self._sparsity, self._pattern = (h, a), tuple(map(np.copy, pattern))
-            self._solver = casadi.conic("qp", self.method, {"h": h, "a": a}, self.settings)
+            self._solver = casadi.conic(
+                "qp", self.method, {"h": h, "a": a}, {"error_on_fail": False, **_SETTINGS[self.method]}
+            )
         return self._solver
 
 

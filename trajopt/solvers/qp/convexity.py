@@ -45,8 +45,7 @@ def convex_on_equalities(qp: QP, lq_solver: LQSolver | None = None) -> bool:
     (theorem 16.3).
     """
     if lq_solver is not None and by_stages(qp):
-        equal = np.concatenate([qp.l == qp.u, qp.lb == qp.ub])
-        return RiccatiKKT(qp, lq_solver).factorize(np.where(equal, np.inf, 0.0))
+        return RiccatiKKT(qp, lq_solver).factorize(np.where(np.equal(*qp.bounds), np.inf, 0.0))
     fixed = sp.identity(len(qp.g), format="csr")[qp.lb == qp.ub]
     E = sp.vstack([qp.sparse_A.tocsr()[qp.l == qp.u], fixed], format="csr")
     H = qp.sparse_H

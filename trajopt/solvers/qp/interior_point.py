@@ -24,11 +24,12 @@ from typing import NamedTuple
 import numpy as np
 
 from dynamics_backends.protocol import Array
-from trajopt.lq.lq_solver import LQSolver
+from trajopt.lq.lq_solver import LQSolver, NumpyLQ
 from trajopt.solvers.qp.convexity import convex_on_equalities
 from trajopt.solvers.qp.kkt.choice import system_of
 from trajopt.solvers.qp.kkt.kkt_system import KKTSystem
-from trajopt.solvers.qp.qp import QP, QPSolution, QPStatus, kkt_residual
+from trajopt.solvers.qp.kkt.riccati_kkt import require_stages
+from trajopt.solvers.qp.qp import QP, QPSolution, QPStatus, kkt_residual, largest
 
 TOLERANCE = 1e-12
 GAP = 10.0
@@ -51,26 +52,28 @@ The residual is relative to the size of its terms, and stays as it is for long w
 
 
 class InteriorPoint:
-    """A :class:`~trajopt.solvers.qp.qp.QPSolver` to a tolerance on the residuals, relative to the size of their terms.
+    """A :class:`~trajopt.solvers.qp.qp.QPSolver` to TOLERANCE on the residuals, relative to the size of their terms.
 
-    lq_solver: who solves the linear systems of QPs that come by their stages; None: a sparse factorization does.
+    lq_solver: solves the linear systems of QPs that come by their stages; None: a sparse factorization, or NumPy if ``staged``.
+    staged: only QPs by their stages are solved, others raise UnstructuredQP; H need be positive definite only where the dynamics
+    and the equalities allow motion, and the cost of an iteration grows linearly with the horizon.
     """
 
-    def __init__(
-        self,
-        tolerance: float = TOLERANCE,
-        max_iterations: int = MAX_ITERATIONS,
-        lq_solver: LQSolver | None = None,
-    ) -> None:
-        self.tolerance, self.max_iterations, self.lq_solver = tolerance, max_iterations, lq_solver
+    def __init__(self, lq_solver: LQSolver | None = None, *, staged: bool = False) -> None:
+        self.staged = staged
+        self.lq_solver = NumpyLQ() if staged and lq_solver is None else lq_solver
 
     def is_convex(self, qp: QP) -> bool:
         """Whether H is positive definite on the null space of the equalities."""
+        if self.staged:
+            require_stages(qp)
         return convex_on_equalities(qp, self.lq_solver)
 
     def solve(self, qp: QP, start: QPSolution | None = None) -> QPSolution:
         """See :class:`~trajopt.solvers.qp.qp.QPSolver`; interior points have no use for a start."""
-        found = solve_interior_point(qp, self.lq_solver, self.tolerance, self.max_iterations)
+        if self.staged:
+            require_stages(qp)
+        found = solve_interior_point(qp, self.lq_solver)
         return polished(qp, system_of(qp, self.lq_solver), found) if found.status is QPStatus.SOLVED else found
 
 
@@ -99,19 +102,15 @@ class _Residuals(NamedTuple):
 class _Iteration:
     """The problem with its sides, and the Newton steps in it."""
 
-    def __init__(self, qp: QP, system: KKTSystem, tolerance: float) -> None:
-        self.qp, self.system, self.tolerance = qp, system, tolerance
-        bounds = np.array([np.concatenate([qp.l, qp.lb]), np.concatenate([qp.u, qp.ub])])
+    def __init__(self, qp: QP, system: KKTSystem) -> None:
+        self.qp, self.system = qp, system
+        bounds = np.array(qp.bounds)
         self.equal = bounds[0] == bounds[1]
         self.goal = np.where(self.equal, bounds[0], 0.0)
         self.sides = np.isfinite(bounds) & ~self.equal
         self.bounds = np.where(self.sides, bounds, 0.0)
         self.sign = np.array([[1.0], [-1.0]])
         self.count = max(1, int(self.sides.sum()))
-
-    def products(self, w: Array) -> Array:
-        """(A w, w) (m + n,)."""
-        return np.concatenate([self.qp.A @ w, w])
 
     def transposed(self, values: Array) -> Array:
         """A'y + z of values (m + n,)."""
@@ -132,25 +131,25 @@ class _Iteration:
         both = self.sides.all(axis=0)
         w, y = self.system.solve(-self.qp.g, np.where(both, 0.5, 1.0) * self.bounds.sum(axis=0) + self.goal)
         width = np.where(both, self.bounds[1] - self.bounds[0], np.inf)
-        t = np.maximum(self.sign * (self.products(w) - self.bounds), np.minimum(1.0, 0.25 * width))
+        t = np.maximum(self.sign * (self.qp.bounded(w) - self.bounds), np.minimum(1.0, 0.25 * width))
         size = 1.0
         if centered:
-            size = max(1.0, _largest(np.where(self.sides, self.sign * (self.products(w) - self.bounds) - t, 0.0)))
+            size = max(1.0, largest(np.where(self.sides, self.sign * (self.qp.bounded(w) - self.bounds) - t, 0.0)))
             t = np.maximum(t, np.minimum(size, 0.25 * width))
         v = np.where(self.sides, size, 0.0)
         return _Point(w, np.where(self.equal, y, 0.0), np.where(self.sides, t, 1.0), v)
 
     def residuals(self, p: _Point) -> _Residuals:
-        qp, products, force = self.qp, self.products(p.w), self.transposed(self.multipliers(p))
+        qp, products, force = self.qp, self.qp.bounded(p.w), self.transposed(self.multipliers(p))
         Hw = qp.H @ p.w
         dual = Hw + qp.g + force
         equal = np.where(self.equal, products - self.goal, 0.0)
         slack = np.where(self.sides, self.sign * (products - self.bounds) - p.t, 0.0)
         mu = float((p.t * p.v).sum()) / self.count
-        scales = 1.0 + max(_largest(Hw), _largest(qp.g), _largest(force)), 1.0 + _largest(products)
-        gap = GAP * _largest(p.v * np.minimum(p.t, 1.0)) / scales[0]
-        worst = max(_largest(dual) / scales[0], _largest(equal) / scales[1], _largest(slack) / scales[1], gap)
-        return _Residuals(dual, equal, slack, mu, worst / self.tolerance)
+        scales = 1.0 + max(largest(Hw), largest(qp.g), largest(force)), 1.0 + largest(products)
+        gap = GAP * largest(p.v * np.minimum(p.t, 1.0)) / scales[0]
+        worst = max(largest(dual) / scales[0], largest(equal) / scales[1], largest(slack) / scales[1], gap)
+        return _Residuals(dual, equal, slack, mu, worst / TOLERANCE)
 
     def factorize(self, p: _Point) -> bool:
         """Take the weights D of a point."""
@@ -166,7 +165,7 @@ class _Iteration:
         pushed = (self.sign * (gap + p.v * r.slack) / p.t).sum(axis=0)
         goal = np.where(weights > 0.0, -pushed / np.where(weights > 0.0, weights, 1.0), 0.0)
         dw, both = self.system.solve(-r.dual, np.where(self.equal, -r.equal, goal))
-        dt = np.where(self.sides, self.sign * self.products(dw) + r.slack, 0.0)
+        dt = np.where(self.sides, self.sign * self.qp.bounded(dw) + r.slack, 0.0)
         dv = -(gap + p.v * dt) / p.t
         upper_near = p.v[1] * p.t[0] > p.v[0] * p.t[1]
         dv = np.where([~upper_near, upper_near], [dv[1] - both, dv[0] + both], dv)
@@ -183,43 +182,41 @@ class _Iteration:
         """Whether the multipliers certify that no point near enough to matter satisfies the constraints."""
         support = float((p.v[1] * self.bounds[1] - p.v[0] * self.bounds[0] + p.y * self.goal).sum())
         rest = float(np.abs(self.transposed(self.multipliers(p))).sum())
-        return support < -rest * radius * (1.0 + _largest(p.w))
+        return support < -rest * radius * (1.0 + largest(p.w))
 
     def unbounded(self, p: _Point) -> bool:
         """Whether w lies along a direction of descent without curvature and without an end."""
-        size = _largest(p.w)
+        size = largest(p.w)
         if size * RECESSION <= 1.0:
             return False
         d, qp = p.w / size, self.qp
-        along = self.products(d)
+        along = self.qp.bounded(d)
         outside = np.where(self.sides, np.maximum(-self.sign * along, 0.0), 0.0)
         crossing = np.where(self.equal, along, 0.0)
-        bending = _largest(qp.H @ p.w) <= FLAT * _largest(qp.g)
-        return float(qp.g @ d) < 0.0 and bending and max(_largest(outside), _largest(crossing)) <= RECESSION
+        bending = largest(qp.H @ p.w) <= FLAT * largest(qp.g)
+        return float(qp.g @ d) < 0.0 and bending and max(largest(outside), largest(crossing)) <= RECESSION
 
 
-def solve_interior_point(qp: QP, lq_solver: LQSolver | None, tolerance: float, max_iterations: int) -> QPSolution:
+def solve_interior_point(qp: QP, lq_solver: LQSolver | None) -> QPSolution:
     """The method above, on an objective scaled to a gradient of at most 1."""
-    m, n = qp.A.shape
-    nothing = QPSolution(np.zeros(n), np.zeros(m), np.zeros(n), QPStatus.INFEASIBLE)
-    if (qp.l > qp.u).any() or (qp.lb > qp.ub).any():
-        return nothing
-    scale = max(1.0, _largest(qp.g))
+    if np.greater(*qp.bounds).any():
+        return qp.without_solution(QPStatus.INFEASIBLE)
+    scale = max(1.0, largest(qp.g))
     scaled = replace(qp, H=qp.H / scale, g=qp.g / scale)
     with np.errstate(all="ignore"):
-        iteration = _Iteration(scaled, system_of(scaled, lq_solver), tolerance)
+        iteration = _Iteration(scaled, system_of(scaled, lq_solver))
         point = iteration.start()
         if point is None:
-            return nothing._replace(status=QPStatus.FAILED)
-        found = _iterate(iteration, point, max_iterations)
+            return qp.without_solution(QPStatus.FAILED)
+        found = _iterate(iteration, point)
         if found.status is QPStatus.FAILED and (again := iteration.start(centered=True)) is not None:
-            found = _iterate(iteration, again, max_iterations)
+            found = _iterate(iteration, again)
         return found._replace(y=found.y * scale, z=found.z * scale)
 
 
-def _iterate(iteration: _Iteration, p: _Point, max_iterations: int) -> QPSolution:
+def _iterate(iteration: _Iteration, p: _Point) -> QPSolution:
     best, smallest, least, patience, status = p, np.inf, np.inf, PATIENCE, QPStatus.FAILED
-    for count in range(max_iterations + 1):
+    for count in range(MAX_ITERATIONS + 1):
         r = iteration.residuals(p)
         progress = r.worst < 0.5 * smallest or (r.mu < 0.5 * least and smallest > ALMOST)
         patience, least = PATIENCE if progress else patience - 1, min(least, r.mu)
@@ -231,7 +228,7 @@ def _iterate(iteration: _Iteration, p: _Point, max_iterations: int) -> QPSolutio
         for found, test in ((QPStatus.INFEASIBLE, iteration.infeasible), (QPStatus.UNBOUNDED, iteration.unbounded)):
             if test(p):
                 return _answer(iteration, p, found, count)
-        if count == max_iterations:
+        if count == MAX_ITERATIONS:
             status = QPStatus.MAX_ITERATIONS
         elif iteration.factorize(p):
             p = _advanced(iteration, p, r)
@@ -265,8 +262,7 @@ def _answer(iteration: _Iteration, p: _Point, status: QPStatus, count: int) -> Q
 
 def polished(qp: QP, system: KKTSystem, found: QPSolution) -> QPSolution:
     """The solution of the QP with its active constraints as equations, where that has smaller residuals."""
-    values = np.concatenate([qp.A @ found.w, found.w])
-    lower, upper = np.concatenate([qp.l, qp.lb]), np.concatenate([qp.u, qp.ub])
+    values, (lower, upper) = qp.bounded(found.w), qp.bounds
     both = np.concatenate([found.y, found.z])
     goal = np.where(both > 0.0, upper, lower)
     active = (lower == upper) | (np.abs(both) > np.abs(values - goal))
@@ -278,7 +274,3 @@ def polished(qp: QP, system: KKTSystem, found: QPSolution) -> QPSolution:
         both = np.where(active, both, 0.0)
         better = found._replace(w=np.clip(w, qp.lb, qp.ub), y=both[:m], z=both[m:])
         return better if max(kkt_residual(qp, better)) < max(kkt_residual(qp, found)) else found
-
-
-def _largest(values: Array) -> float:
-    return float(np.abs(values).max(initial=0.0))

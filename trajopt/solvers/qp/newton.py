@@ -17,7 +17,7 @@ import numpy as np
 from dynamics_backends.protocol import Array
 from trajopt.lq.lq_solver import LQSolver
 from trajopt.solvers.qp.kkt.choice import system_of
-from trajopt.solvers.qp.qp import QP, QPSolution, QPStatus, kkt_residual
+from trajopt.solvers.qp.qp import QP, QPSolution, QPStatus, kkt_residual, largest
 
 CHANGES = 6
 """How often the active set may change before giving up."""
@@ -33,7 +33,7 @@ class ActiveSetNewton:
 
     def solve(self, qp: QP, y: Array, z: Array) -> QPSolution | None:
         """The solution; y (m,), z (n,): multipliers that tell which sides are active. None where the set does not settle."""
-        lower, upper = np.concatenate([qp.l, qp.lb]), np.concatenate([qp.u, qp.ub])
+        lower, upper = qp.bounds
         if (lower > upper).any():
             return None
         equal, m, system = lower == upper, len(qp.l), system_of(qp, self.lq_solver)
@@ -47,9 +47,9 @@ class ActiveSetNewton:
                 w, both = system.solve(-qp.g, goal)
                 both = np.where(active, both, 0.0)
                 found = QPSolution(w, both[:m], both[m:], QPStatus.SOLVED, count)
-                values = np.concatenate([qp.A @ w, w])
-                slack = TOLERANCE * (1.0 + _largest(values))
-                wrong = (side * both < -TOLERANCE * (1.0 + _largest(both))) & ~equal
+                values = qp.bounded(w)
+                slack = TOLERANCE * (1.0 + largest(values))
+                wrong = (side * both < -TOLERANCE * (1.0 + largest(both))) & ~equal
                 over, under = (values > upper + slack) & ~active, (values < lower - slack) & ~active
                 if not (wrong.any() or over.any() or under.any()):
                     return found if _precise(qp, found) else None
@@ -59,15 +59,11 @@ class ActiveSetNewton:
 
 def _sides(multipliers: Array, lower: Array, upper: Array) -> Array:
     """1 where the upper side counts as active, -1 where the lower one does, else 0."""
-    size = TOLERANCE * (1.0 + _largest(multipliers))
+    size = TOLERANCE * (1.0 + largest(multipliers))
     at_upper, at_lower = (multipliers > size) & np.isfinite(upper), (multipliers < -size) & np.isfinite(lower)
     return at_upper.astype(int) - at_lower
 
 
 def _precise(qp: QP, found: QPSolution) -> bool:
-    size = 1.0 + max(_largest(qp.g), _largest(found.y), _largest(found.z), _largest(found.w))
+    size = 1.0 + max(largest(qp.g), largest(found.y), largest(found.z), largest(found.w))
     return max(kkt_residual(qp, found)) <= TOLERANCE * size
-
-
-def _largest(values: Array) -> float:
-    return float(np.abs(values).max(initial=0.0))

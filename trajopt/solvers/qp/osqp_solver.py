@@ -21,22 +21,19 @@ if TYPE_CHECKING:
     import scipy.sparse as sp
 else:
     sp = deferred("scipy.sparse")
-TIGHT: dict[str, Any] = {"eps_abs": 1e-9, "eps_rel": 1e-9, "max_iter": 20_000}
+SETTINGS: dict[str, Any] = {"verbose": False, "eps_abs": 1e-9, "eps_rel": 1e-9, "max_iter": 20_000}
 """For accuracy: ADMM far enough for polishing to find the active constraints."""
-COARSE: dict[str, Any] = {"polish": False, "eps_abs": 1e-4, "eps_rel": 1e-4, "max_iter": 4_000}
-"""For speed: what a step of a real-time iteration needs."""
 ACCEPTABLE = 1e-6
 """An answer that ran out of iterations counts as solved if polishing made its residuals this small, relative to g."""
 
 
 class OSQP:
-    """A :class:`~trajopt.solvers.qp.qp.QPSolver`. settings: of OSQP, over :data:`TIGHT`.
+    """A :class:`~trajopt.solvers.qp.qp.QPSolver`, which solves the equations of the active constraints at the end.
 
-    polish: solve the equations of the active constraints at the end. (OSQP's own polishing writes to the terminal.)
+    (OSQP's own polishing writes to the terminal.)
     """
 
-    def __init__(self, polish: bool = True, **settings: Any) -> None:
-        self.polish, self.settings = polish, {"verbose": False, **TIGHT, **settings}
+    def __init__(self) -> None:
         self._solver: Any = None
         self._pattern: tuple[Array, ...] | None = None
 
@@ -47,17 +44,16 @@ class OSQP:
     def solve(self, qp: QP, start: QPSolution | None = None) -> QPSolution:
         """See :class:`~trajopt.solvers.qp.qp.QPSolver`."""
         qp = qp.sparse
-        m, n = qp.A.shape
-        lower, upper = np.concatenate([qp.l, qp.lb]), np.concatenate([qp.u, qp.ub])
+        m, (lower, upper) = len(qp.l), qp.bounds
         if (lower > upper).any():
-            return QPSolution(np.zeros(n), np.zeros(m), np.zeros(n), QPStatus.INFEASIBLE)
+            return qp.without_solution(QPStatus.INFEASIBLE)
         self._load(qp, lower, upper)
         if start is not None:
             self._solver.warm_start(x=start.w, y=np.concatenate([start.y, start.z]))
         result = self._solver.solve(raise_error=False)
         both = np.asarray(result.y)
         solution = QPSolution(np.asarray(result.x), both[:m], both[m:], QPStatus.FAILED, int(result.info.iter))
-        if self.polish and np.isfinite(solution.w).all() and np.isfinite(both).all():
+        if np.isfinite(solution.w).all() and np.isfinite(both).all():
             solution = polished(qp, SparseKKT(qp), solution)
         return solution._replace(status=_status(qp, solution, int(result.info.status_val)))
 
@@ -74,7 +70,7 @@ class OSQP:
         if same and not self._solver.update(q=qp.g, l=lower, u=upper, Px=P.data, Ax=A.data):
             return
         self._solver, self._pattern = osqp.OSQP(), pattern
-        self._solver.setup(P=P, q=np.array(qp.g), A=A, l=lower, u=upper, **self.settings)
+        self._solver.setup(P=P, q=np.array(qp.g), A=A, l=lower, u=upper, **SETTINGS)
 
 
 def _status(qp: QP, solution: QPSolution, code: int) -> QPStatus:

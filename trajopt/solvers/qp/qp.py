@@ -25,7 +25,6 @@ import numpy as np
 from dynamics_backends.names import unknown_name
 from dynamics_backends.protocol import Array
 from trajopt.lq.lq_solver import LQSolver
-from trajopt.solvers.qp.blocks.elastic_rows import ElasticHessian, ElasticJacobian
 from trajopt.solvers.qp.blocks.stage_hessian import StageHessian
 from trajopt.solvers.qp.blocks.stage_jacobian import StageJacobian
 
@@ -54,12 +53,12 @@ class QPStatus(StrEnum):
 class QP:
     """The data above: H (n, n) and A (m, n), both as csc or both by their stages, g, lb, ub (n,), l, u (m,).
 
-    Rows that give way are parts of both. Bounds that do not exist are infinite.
+    Bounds that do not exist are infinite.
     """
 
-    H: Hessian | ElasticHessian
+    H: Hessian
     g: Array
-    A: Jacobian | ElasticJacobian
+    A: Jacobian
     l: Array
     u: Array
     lb: Array
@@ -68,25 +67,39 @@ class QP:
     @property
     def sparse_H(self) -> sp.csc_matrix:
         """H as csc; assembled at the first call where it comes by its stages."""
-        return self.H.assembled if isinstance(self.H, StageHessian | ElasticHessian) else self.H
+        return self.H.assembled if isinstance(self.H, StageHessian) else self.H
 
     @property
     def sparse_A(self) -> sp.csc_matrix:
         """A as csc; assembled at the first call where it comes by its stages."""
-        return self.A.assembled if isinstance(self.A, StageJacobian | ElasticJacobian) else self.A
+        return self.A.assembled if isinstance(self.A, StageJacobian) else self.A
 
     @property
     def sparse(self) -> QP:
         """The QP with both matrices as csc."""
         return replace(self, H=self.sparse_H, A=self.sparse_A)
 
+    @property
+    def bounds(self) -> tuple[Array, Array]:
+        """Lower and upper bounds (m + n,) of the rows and of w."""
+        return np.concatenate([self.l, self.lb]), np.concatenate([self.u, self.ub])
+
+    def bounded(self, w: Array) -> Array:
+        """The values (A w, w) that the bounds are on, (m + n,)."""
+        return np.concatenate([self.A @ w, w])
+
     def value(self, w: Array) -> float:
         """The objective."""
         return float(w @ (0.5 * (self.H @ w) + self.g))
 
+    def without_solution(self, status: QPStatus) -> QPSolution:
+        """Zeros with a status that explains them."""
+        m, n = len(self.l), len(self.g)
+        return QPSolution(np.zeros(n), np.zeros(m), np.zeros(n), status)
+
 
 def square_lengths(A: Jacobian) -> Array:
-    """|a_i|^2 of rows that do not give way (m,)."""
+    """|a_i|^2 (m,)."""
     return A.square_lengths() if isinstance(A, StageJacobian) else np.asarray(A.multiply(A).sum(axis=1)).ravel()
 
 
@@ -126,7 +139,12 @@ def kkt_residual(qp: QP, solution: QPSolution) -> QPResidual:
     stationarity = qp.H @ w + qp.g + qp.A.T @ y + z
     rows = violation(qp.A @ w, qp.l, qp.u), violation(w, qp.lb, qp.ub)
     complementary = complementarity(qp.A @ w, qp.l, qp.u, y), complementarity(w, qp.lb, qp.ub, z)
-    return QPResidual(_largest(stationarity), max(map(_largest, rows)), max(map(_largest, complementary)))
+    return QPResidual(largest(stationarity), max(map(largest, rows)), max(map(largest, complementary)))
+
+
+def largest(values: Array) -> float:
+    """Largest absolute value, 0 of none."""
+    return float(np.abs(values).max(initial=0.0))
 
 
 def violation(values: Array, lower: Array, upper: Array) -> Array:
@@ -145,20 +163,16 @@ _SOLVERS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "osqp": ("trajopt.solvers.qp.osqp_solver", "OSQP", {}),
     "daqp": ("trajopt.solvers.qp.active_set", "ActiveSet", {"method": "daqp"}),
     "qrqp": ("trajopt.solvers.qp.active_set", "ActiveSet", {"method": "qrqp"}),
-    "riccati": ("trajopt.solvers.qp.riccati_interior_point", "RiccatiInteriorPoint", {}),
+    "riccati": ("trajopt.solvers.qp.interior_point", "InteriorPoint", {"staged": True}),
 }
 _SWEEPING = ("interior_point", "riccati")
 QP_SOLVERS = tuple(_SOLVERS)
 
 
-def make_qp_solver(name: str, lq_solver: LQSolver | None = None, **settings: Any) -> QPSolver:
+def make_qp_solver(name: str, lq_solver: LQSolver | None = None) -> QPSolver:
     """A solver by its name in the table above. lq_solver: for those that sweep over stages. Raises UnknownName."""
     if name not in _SOLVERS:
         raise unknown_name("QP solver", name, QP_SOLVERS)
     module, kind, preset = _SOLVERS[name]
     sweeping = {"lq_solver": lq_solver} if name in _SWEEPING else {}
-    return getattr(import_module(module), kind)(**preset, **sweeping, **settings)
-
-
-def _largest(values: Array) -> float:
-    return float(np.abs(values).max(initial=0.0))
+    return getattr(import_module(module), kind)(**preset, **sweeping)

@@ -92,7 +92,7 @@ def convexified(
     if semidefinite is not None:
         other = semidefinite()
         for share in (s for s in SHARES if s <= max(2.0 * last_share, SHARES[-2])):
-            base = replace(qp, H=share * qp.H + (1.0 - share) * other)  # type: ignore[operator]
+            base = replace(qp, H=share * qp.H + (1.0 - share) * other)
             candidate = penalized(shifted(base, smallest), weights, upper)
             for solver in solvers:
                 if solver.is_convex(candidate):
@@ -109,7 +109,7 @@ def penalized(qp: QP, weights: Array, upper: Array) -> QP:
     if not weights.any():
         return qp
     m = len(qp.l)
-    goal = np.where(upper, np.concatenate([qp.u, qp.ub]), np.concatenate([qp.l, qp.lb]))
+    goal = np.where(upper, *reversed(qp.bounds))
     pull = weights * np.where(weights > 0.0, goal, 0.0)
     return replace(qp, H=_with_squares(qp, weights), g=qp.g - qp.A.T @ pull[:m] - pull[m:])
 
@@ -133,13 +133,13 @@ def _with_squares(qp: QP, weights: Array) -> Hessian:
 
 def _equal(qp: QP) -> Array:
     """Which rows and bounds (m + n,) are equations."""
-    return np.concatenate([qp.l == qp.u, qp.lb == qp.ub])
+    return np.equal(*qp.bounds)
 
 
 def _active(qp: QP, y: Array, z: Array) -> tuple[Array, Array]:
     """rho_i for rho = 1 (m + n,), and whether the upper side is the active one."""
     both = np.concatenate([y, z])
-    lower, upper = np.concatenate([qp.l, qp.lb]), np.concatenate([qp.u, qp.ub])
+    lower, upper = qp.bounds
     size, room = np.abs(both), np.abs(np.where(both > 0.0, upper, lower))
     active = _equal(qp) | ((size > ACTIVE * max(1.0, float(size.max(initial=0.0)))) & (room < size))
     if isinstance(

@@ -12,19 +12,21 @@ Where no weight does, the objective is left out for a step (the restoration of R
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from trajopt.lq.lq_solver import LQSolver
+from dynamics_backends.deferred import deferred
 from trajopt.solvers.nlp.nlp_diagnosis import STATIONARY_VIOLATION
-from trajopt.solvers.qp.blocks.elastic_rows import ElasticHessian, ElasticJacobian
 from trajopt.solvers.qp.convexity import positive_definite
 from trajopt.solvers.qp.interior_point import InteriorPoint
-from trajopt.solvers.qp.kkt.riccati_kkt import RiccatiKKT, by_stages
 from trajopt.solvers.qp.qp import QP, QPSolution, QPSolver, QPStatus, violation
 from trajopt.solvers.sqp.convexify import convexified, shifted
 
+if TYPE_CHECKING:
+    import scipy.sparse as sp
+else:
+    sp = deferred("scipy.sparse")
 PROXIMITY = 1e-6
 """H of the QP for the smallest violation, relative to the largest entry of A: it keeps the step short."""
 SHARE = 0.5
@@ -45,31 +47,28 @@ class ElasticStep(NamedTuple):
 
 
 def elastic(qp: QP, weight: float) -> QP:
-    """The elastic QP in (d, p, n)."""
+    """The elastic QP in (d, p, n), as sparse matrices."""
     m = len(qp.l)
     slack = np.zeros(2 * m), np.full(2 * m, np.inf)
     g = np.concatenate([qp.g, np.full(2 * m, weight)])
     bounds = np.concatenate([qp.lb, slack[0]]), np.concatenate([qp.ub, slack[1]])
-    return QP(ElasticHessian(qp.H, m), g, ElasticJacobian(qp.A), qp.l, qp.u, *bounds)
+    H = sp.block_diag([qp.sparse_H, sp.csc_matrix((2 * m, 2 * m))], format="csc")
+    identity = sp.identity(m, format="csc")
+    return QP(H, g, sp.hstack([qp.sparse_A, identity, -identity], format="csc"), qp.l, qp.u, *bounds)
 
 
 class ElasticInteriorPoint(InteriorPoint):
     """The interior-point method where no row is sure to hold: it asks for all of H to be positive definite."""
 
     def is_convex(self, qp: QP) -> bool:
-        """Whether H is positive definite; by its stages, with somebody to sweep them: where no row counts."""
-        if self.lq_solver is None or not by_stages(qp):
-            return positive_definite(qp.sparse_H)
-        return RiccatiKKT(qp, self.lq_solver).factorize(np.zeros(len(qp.l) + len(qp.g)))
+        """Whether H is positive definite."""
+        return positive_definite(qp.sparse_H)
 
 
-def elastic_step(qp: QP, weight: float, largest: float, lq_solver: LQSolver | None = None) -> ElasticStep | None:
-    """The step with the smallest weight >= ``weight`` that does its share, at most ``largest``; None if QPs fail.
-
-    lq_solver: who sweeps over the stages of QPs; None: they are sparse matrices.
-    """
-    solver = ElasticInteriorPoint(lq_solver=lq_solver)
-    qp = convexified(qp if lq_solver else qp.sparse, np.zeros_like(qp.l), np.zeros_like(qp.g), (solver,)).qp
+def elastic_step(qp: QP, weight: float, largest: float) -> ElasticStep | None:
+    """The step with the smallest weight >= ``weight`` that does its share, at most ``largest``; None if QPs fail."""
+    solver = ElasticInteriorPoint()
+    qp = convexified(qp.sparse, np.zeros_like(qp.l), np.zeros_like(qp.g), (solver,)).qp
     now = _violated(qp, np.zeros(qp.A.shape[1]))
     if now == 0.0:  # the rows are consistent: the QP failed for another reason, say its scale
         found = _solved(qp, solver, largest)
@@ -106,13 +105,9 @@ def _violated(qp: QP, d: np.ndarray) -> float:
     return float(violation(qp.A @ d, qp.l, qp.u).sum())
 
 
-def feasibility_step(qp: QP, floor: float, lq_solver: LQSolver | None = None) -> QPSolution | None:
-    """The step toward less violation alone; qp: with the Hessian of the violation, made convex here, at least ``floor``.
-
-    lq_solver: see :func:`elastic_step`.
-    """
+def feasibility_step(qp: QP, floor: float) -> QPSolution | None:
+    """The step toward less violation alone; qp: with the Hessian of the violation, made convex here, at least ``floor``."""
     size = PROXIMITY * max(1.0, float(np.abs(qp.A.data).max(initial=0.0)))
-    alone = replace(qp if lq_solver else qp.sparse, g=np.zeros_like(qp.g))
-    solver = ElasticInteriorPoint(lq_solver=lq_solver)
+    alone, solver = replace(qp.sparse, g=np.zeros_like(qp.g)), ElasticInteriorPoint()
     convex = convexified(alone, np.zeros_like(qp.l), np.zeros_like(qp.g), (solver,), smallest=max(size, floor)).qp
     return _solved(replace(convex, g=alone.g), solver, 1.0)

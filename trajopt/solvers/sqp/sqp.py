@@ -273,7 +273,7 @@ class SQPLoop:
         step = self._feasibility_step(at, floor) if state.leaves_objective else None
         if step is not None:
             return step
-        elastic = elastic_step(qp, state.weight, self.options.max_elastic_weight, self.qps.lq_solver)
+        elastic = elastic_step(qp, state.weight, self.options.max_elastic_weight)
         if elastic is not None and elastic.stationary and at.violation > self.options.constraint_tolerance:
             return termination.locally_infeasible(self.progress.iteration, self._measured(at).worst)
         if elastic is not None and elastic.sufficient:
@@ -287,7 +287,7 @@ class SQPLoop:
         with self.journal.timed("derivatives"):
             H = hessian_at(at._replace(y=self.contradictions.toward), self.options, 0.0)
         qp = qp_about(at, H)
-        found = feasibility_step(qp, floor, self.qps.lq_solver)
+        found = feasibility_step(qp, floor)
         if found is None:
             return None
         self.contradictions.toward = found.y

@@ -14,7 +14,8 @@ and fro between two points that take turns in f and theta.
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol
+from abc import ABC, abstractmethod
+from typing import NamedTuple
 
 import numpy as np
 
@@ -55,35 +56,35 @@ def step_of(at: Iterate, qp: QP, found: QPSolution, weight: float) -> Step:
     return Step(d, found.y, found.z, float(at.grad @ d), float(d @ (qp.H @ d)), left, weight)
 
 
-class Acceptance(Protocol):
-    """The test of a line search."""
+class Acceptance(ABC):
+    """The test of a line search. slope: of the merit (for the filter: of f) along the step."""
 
+    slope: float
+
+    @abstractmethod
     def begin(self, at: Iterate, step: Step) -> None:
         """Take a new step."""
-        ...
 
     @property
     def corrects(self) -> bool:
         """Whether a second-order correction of the step is worth a trial."""
-        ...
+        return True
 
+    @abstractmethod
     def accepts(self, alpha: float, new: Trial) -> bool:
         """Whether the trial at alpha d may be taken; if it is, the test remembers what it must."""
-        ...
 
     def expected(self, alpha: float) -> float:
-        """Decrease of the merit (for the filter: of f) that the slope promises."""
-        ...
+        """Decrease of the merit that the slope promises."""
+        return -alpha * self.slope
 
+    @abstractmethod
     def value(self, f: float, theta: float) -> float:
         """The merit; for the filter, f."""
-        ...
 
 
-class MeritTest:
+class MeritTest(Acceptance):
     """Armijo's rule on the l1 merit, with the penalty of each step."""
-
-    corrects: bool = True
 
     def __init__(self, options: SQPOptions) -> None:
         self.smallest = self.penalty = options.penalty
@@ -103,17 +104,13 @@ class MeritTest:
         """phi."""
         return f + self.penalty * theta
 
-    def expected(self, alpha: float) -> float:
-        """-alpha D."""
-        return -alpha * self.slope
-
     def accepts(self, alpha: float, new: Trial) -> bool:
         """Armijo's rule, up to rounding."""
         noise = ROUNDING * (1.0 + abs(self.start))
         return self.value(new.f, new.theta) <= self.start + self.ratio * alpha * self.slope + noise
 
 
-class FilterTest:
+class FilterTest(Acceptance):
     """The filter: pairs (theta, f) that later points may not be worse than in both."""
 
     def __init__(self, options: SQPOptions) -> None:
@@ -129,10 +126,6 @@ class FilterTest:
     def value(self, f: float, theta: float) -> float:
         """f."""
         return f
-
-    def expected(self, alpha: float) -> float:
-        """-alpha grad f'd."""
-        return -alpha * self.slope
 
     def accepts(self, alpha: float, new: Trial) -> bool:
         """Algorithm A, steps 5.3 and 5.4; the filter grows unless f fell by Armijo's rule (step 7)."""
@@ -163,10 +156,13 @@ class FilterTest:
         self.entries.append(((1.0 - GAMMA_THETA) * theta, f - GAMMA_F * theta))
 
 
-class ViolationTest:
+class ViolationTest(Acceptance):
     """Armijo's rule on theta alone, for steps that leave the objective out."""
 
-    corrects: bool = False
+    @property
+    def corrects(self) -> bool:
+        """Corrections have no use for them."""
+        return False
 
     def begin(self, at: Iterate, step: Step) -> None:
         """Take theta and its slope."""
@@ -175,10 +171,6 @@ class ViolationTest:
     def value(self, f: float, theta: float) -> float:
         """theta."""
         return theta
-
-    def expected(self, alpha: float) -> float:
-        """-alpha times the slope."""
-        return -alpha * self.slope
 
     def accepts(self, alpha: float, new: Trial) -> bool:
         """Armijo's rule."""

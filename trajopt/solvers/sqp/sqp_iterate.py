@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import NamedTuple, Protocol, cast, runtime_checkable
+from typing import NamedTuple, cast
 
 import numpy as np
 
@@ -15,9 +15,7 @@ from dynamics_backends.protocol import Array
 from trajopt.solvers.nlp.nlp import NLP, ConvexOverNonlinear
 from trajopt.solvers.nlp.scaled_kkt import scaled_kkt
 from trajopt.solvers.options import SQPOptions
-from trajopt.solvers.qp.blocks.stage_hessian import StageHessian
-from trajopt.solvers.qp.blocks.stage_jacobian import StageJacobian
-from trajopt.solvers.qp.qp import QP, Hessian, Jacobian, complementarity, violation
+from trajopt.solvers.qp.qp import QP, Hessian, Jacobian, complementarity, largest, violation
 
 MULTIPLIER_SCALE = 100.0
 """Tolerances on gradients grow with mean multipliers above this (Wächter & Biegler 2006, eq. 6)."""
@@ -72,7 +70,7 @@ def trial(nlp: NLP, w: Array) -> Trial:
 
 def iterate_at(nlp: NLP, at: Trial, y: Array, z: Array, o: SQPOptions) -> Iterate | None:
     """The iterate with its residuals, or None where a derivative is not finite."""
-    grad, J = _derivatives(nlp, at.w)
+    grad, J = nlp.differentiate(at.w)
     if not (np.isfinite(grad).all() and np.isfinite(J.data).all()):
         return None
     return measured(Iterate(nlp, *at, grad, J, y, z, 0.0, 0.0, 0.0, 0.0, 0.0), o)
@@ -82,14 +80,14 @@ def measured(at: Iterate, o: SQPOptions) -> Iterate:
     """The iterate with the residuals of its multipliers."""
     nlp = at.nlp
     outside = violation(at.g, nlp.g_lower, nlp.g_upper)
-    worst = max(_largest(outside), _largest(violation(at.w, nlp.x_lower, nlp.x_upper)))
+    worst = max(largest(outside), largest(violation(at.w, nlp.x_lower, nlp.x_upper)))
     gap_rows = complementarity(at.g, nlp.g_lower, nlp.g_upper, at.y)
     gap_bounds = complementarity(at.w, nlp.x_lower, nlp.x_upper, at.z)
-    gradient = max(map(_largest, (at.grad + at.J.T @ at.y + at.z, gap_rows, gap_bounds)))
+    gradient = max(map(largest, (at.grad + at.J.T @ at.y + at.z, gap_rows, gap_bounds)))
     mean = (np.abs(at.y).sum() + np.abs(at.z).sum()) / max(1, len(at.y) + len(at.z))
     scale = max(MULTIPLIER_SCALE, float(mean)) / MULTIPLIER_SCALE
     stop = max(gradient / (scale * o.gradient_tolerance), worst / o.constraint_tolerance)
-    defect = _largest(outside[nlp.g_lower == nlp.g_upper])
+    defect = largest(outside[nlp.g_lower == nlp.g_upper])
     kkt = scaled_kkt(nlp, at.w, at.f, at.g, at.grad, at.J, at.y, at.z)
     return at._replace(gradient=gradient, violation=worst, defect=defect, stop=stop, kkt=kkt)
 
@@ -102,24 +100,6 @@ def settled(o: SQPOptions, nlp: NLP) -> SQPOptions:
     if o.hessian != "exact" and not convex:
         raise ValueError(f"hessian = {o.hessian!r} needs a program with convex_hessian; use hessian = 'exact'")
     return o
-
-
-@runtime_checkable
-class Staged(Protocol):
-    """A program of stages, which knows its derivatives by their blocks."""
-
-    def stage_derivatives(self, w: Array) -> tuple[Array, StageJacobian]:
-        """What ``differentiate`` gives, by stages."""
-        ...
-
-    def stage_hessian(self, w: Array, sigma: float, multipliers: Array, convex: bool) -> StageHessian:
-        """What ``hessian`` gives, or ``convex_hessian``, by stages."""
-        ...
-
-
-def _derivatives(nlp: NLP, w: Array) -> tuple[Array, Jacobian]:
-    """grad f and J, by its stages where the program has them."""
-    return nlp.stage_derivatives(w) if isinstance(nlp, Staged) else nlp.differentiate(w)
 
 
 def hessian_at(at: Iterate, o: SQPOptions, sigma: float = 1.0) -> Hessian:
@@ -136,11 +116,7 @@ def semidefinite_at(at: Iterate, o: SQPOptions, sigma: float = 1.0) -> Callable[
 
 
 def _hessian(at: Iterate, sigma: float, multipliers: Array, convex: bool) -> Hessian:
-    """By its stages where the program has them."""
-    nlp = at.nlp
-    if isinstance(nlp, Staged):
-        return nlp.stage_hessian(at.w, sigma, multipliers, convex)
-    own = cast(ConvexOverNonlinear, nlp).convex_hessian if convex else nlp.hessian
+    own = cast(ConvexOverNonlinear, at.nlp).convex_hessian if convex else at.nlp.hessian
     return own(at.w, sigma, multipliers)
 
 
@@ -149,7 +125,3 @@ def qp_about(at: Iterate, H: Hessian) -> QP:
     nlp = at.nlp
     rows, bounds = (nlp.g_lower - at.g, nlp.g_upper - at.g), (nlp.x_lower - at.w, nlp.x_upper - at.w)
     return QP(H, at.grad, at.J, *rows, *bounds)
-
-
-def _largest(values: Array) -> float:
-    return float(np.abs(values).max(initial=0.0))

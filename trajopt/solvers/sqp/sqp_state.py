@@ -101,13 +101,13 @@ class Contradictions:
 class Subproblems:
     """The QPs of one solve.
 
-    solver: who is asked. lq_solver: who sweeps over stages, if anybody. fallback: who takes over. newton: who is asked first,
+    solver: who is asked. fallback: who takes over. newton: who is asked first,
     with a guess of the active set. given: multipliers (y, z) that came with the guess. last: the last solution.
     full: whether the last step was taken as it was, so that its active set is known.
     """
 
     def __init__(self, solver: QPSolver, lq_solver: LQSolver | None = None) -> None:
-        self.solver, self.lq_solver = solver, lq_solver
+        self.solver = solver
         self.fallback, self.newton = InteriorPoint(), ActiveSetNewton(lq_solver)
         self.given: tuple[Array, Array] | None = None
         self.last: QPSolution | None = None

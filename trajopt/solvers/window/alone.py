@@ -2,21 +2,61 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from importlib import import_module
 from typing import Any
 
 import numpy as np
 
+from dynamics_backends.compiled.interface.libraries import is_there
 from trajopt.guesses.guesses import Guess
+from trajopt.lq.lq_solver import LQSolver
 from trajopt.problem.ocp import OCP
 from trajopt.results.records import Journal
 from trajopt.results.solution import Solution
+from trajopt.results.status import Status
 from trajopt.solvers import termination
 from trajopt.solvers.methods.driver import run_alone
-from trajopt.solvers.methods.method import End, Method
+from trajopt.solvers.methods.method import Method
 from trajopt.solvers.methods.requests import Solved
 from trajopt.solvers.options import MethodOptions, SLQOptions
-from trajopt.solvers.window.status import Blamed, status_of
+from trajopt.solvers.window.status import Blamed, status_of, to_blame
+from trajopt.stage.engine import is_compiled
+from trajopt.stage.evaluation import Evaluator, StageEvaluator
+from trajopt.stage.start import starts_at_once
+
+
+def kernels_serve(ocp: OCP, evaluators: Sequence[Evaluator], lq_solver: LQSolver, slots: str) -> bool:
+    """Whether the kernels of a module of slots answer all requests: all is compiled, and one thread suffices for an expansion."""
+    first, whole = evaluators[0], all(type(e) is StageEvaluator for e in evaluators)
+    if not (whole and is_compiled(ocp) and first.alone):  # type: ignore[attr-defined]
+        return False
+    from trajopt.lq.compiled_lq import CompiledLQ
+
+    if starts_at_once() and not is_there(import_module(slots).source()):  # it is made aside
+        return False
+    return type(lq_solver) is CompiledLQ
+
+
+def run_to_end(method: Any, slot: Any, journal: Journal, status_of: Callable[[Any], Status]) -> Status:
+    """Run a method on the problem that a slot has taken, until its end or Ctrl-C. status_of: finds the status of an end."""
+
+    def report(**numbers: Any) -> None:
+        slot.note_times(journal)
+        journal.add(lambda: slot.trajectory, **numbers)
+
+    method.report = report
+    try:
+        status = status_of(run_alone(method.solve(), slot.answer))
+        if method.begun:
+            method.report_end()
+        else:
+            journal.refused()
+    except KeyboardInterrupt:
+        status = termination.interrupted(method.iteration)
+        if method.begun:
+            run_alone(method.stopped(), slot.answer)
+    return status
 
 
 def solve_alone(
@@ -26,31 +66,21 @@ def solve_alone(
     slot: Any,
     options: SLQOptions | MethodOptions,
     journal: Journal,
-    refused: Callable[[], Blamed],
+    evaluators: Sequence[Evaluator],
+    lq_solver: LQSolver,
 ) -> Solution:
     """Run a method on the problem that a slot has taken, and close the slot; there is a solution after Ctrl-C too.
 
-    refused: finds what is to blame where numbers are not finite or no step length was accepted.
+    evaluators: find what is to blame where numbers are not finite or no step length was accepted.
     """
 
-    def report(**numbers: Any) -> None:
-        slot.note_times(journal)
-        journal.add(lambda: slot.trajectory, **numbers)
+    def refused() -> Blamed:
+        xs, us = slot.trajectory
+        return to_blame(ocp, xs, us, evaluators, lq_solver)
 
-    method.report = report
     try:
         with np.errstate(all="ignore"):  # non-finite numbers are found and reported, not warned about
-            try:
-                ended = run_alone(method.solve(), slot.answer)
-                status = status_of(ended, options, refused)
-                if ended.end is End.NOT_FINITE:
-                    journal.refused()
-                else:
-                    method.report_end()
-            except KeyboardInterrupt:
-                status = termination.interrupted(method.iteration)
-                if method.begun:
-                    run_alone(method.stopped(), slot.answer)
+            status = run_to_end(method, slot, journal, lambda ended: status_of(ended, options, refused))
             found, cost = (slot.solution(), slot.cost) if method.begun else (_unsolved(ocp, guess), float("nan"))
             slot.note_times(journal)
     finally:

@@ -72,7 +72,8 @@ class GroupedWindow(ABC):
         if kind is None:
             return []
         self._turn += 1
-        group = self._group(kind)
+        waiting = self._waiting[kind]  # those that have waited the longest, at most one for each lane
+        group = [waiting.popleft() for _ in range(min(self.lanes, len(waiting)))]
         for lane, slot in enumerate(group):
             self._group_of[lane] = slot.address
         forward = self._work(kind, len(group))
@@ -99,8 +100,3 @@ class GroupedWindow(ABC):
                 if waiting[0].since < oldest:
                     oldest, longest = waiting[0].since, kind
         return best if longest is None else longest
-
-    def _group(self, kind: int) -> list[Any]:
-        """The slots that have waited the longest for a kind of work, at most one for each lane; they wait no more."""
-        waiting = self._waiting[kind]
-        return [waiting.popleft() for _ in range(min(self.lanes, len(waiting)))]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 
@@ -12,28 +11,13 @@ from trajopt.guesses.guesses import Guess
 from trajopt.results.records import Callback, Journal
 from trajopt.results.solution import Solution
 from trajopt.results.status import Status
-from trajopt.solvers import termination
 from trajopt.solvers.interior.named_multipliers import by_name, of_start
-from trajopt.solvers.interior.stage_program import StageProgram
-from trajopt.solvers.methods.driver import run_alone
 from trajopt.solvers.methods.interior_point import Ended, InteriorPoint
-from trajopt.solvers.methods.interior_requests import Restore, Restored, Trial
 from trajopt.solvers.options import IPMOptions
 from trajopt.solvers.window import interior_status
-from trajopt.solvers.window.interior_numpy import Feasibility, InteriorNumpy
+from trajopt.solvers.window.alone import run_to_end
 from trajopt.solvers.window.interior_slot import InteriorSlot
 from trajopt.solvers.window.interior_workspace import Workspace
-
-
-def solve_program(
-    program: StageProgram,
-    guess: Guess,
-    options: IPMOptions,
-    callback: Callback | None = None,
-    multipliers: Mapping[str, Array] | None = None,
-) -> Solution:
-    """Solve a problem given by its stages; the solution has no gains."""
-    return solve_interior(Workspace(program), guess, options, callback, multipliers)
 
 
 def solve_interior(
@@ -43,61 +27,27 @@ def solve_interior(
     callback: Callback | None,
     multipliers: Mapping[str, Array] | None,
 ) -> Solution:
-    """Solve the problem of a workspace from a guess; there is a solution after Ctrl-C too. It has no gains, and ``room.at`` is its
-    point.
-    """
-    journal, program, compiled = Journal(callback), room.program, room.slot()
-    slot: Any = InteriorNumpy(room, journal) if compiled is None else _with_feasibility(compiled, room, journal)
+    """Solve the problem of a workspace from a guess; there is a solution after Ctrl-C too. It has no gains."""
+    journal, program = Journal(callback), room.program
+    slot = room.slot(journal)
     method = InteriorPoint(slot.take(guess, multipliers), options)
+    method.hessian = program.hessian
 
-    def report(**numbers: Any) -> None:
-        slot.note_times(journal)
-        hessian = "mixed" if method.reflected else program.hessian
-        trajectory = slot.point.xs, slot.point.us
-        journal.add(lambda: trajectory, iteration=len(journal.records), hessian=hessian, **numbers)
+    def status_of(ended: Ended) -> Status:
+        if not method.begun:
+            return interior_status.non_finite(program, guess)
+        return interior_status.status_of(ended, options, program, slot.point)
 
-    method.report = report
     with np.errstate(all="ignore"):  # non-finite numbers are found and reported, not warned about
         status = interior_status.crossed_bounds(program)
         if status is None:
-            status = _run(method, slot, guess, options, journal)
+            status = run_to_end(method, slot, journal, status_of)
         slot.note_times(journal)
-        room.at = slot.point
-        return _solution(room, method, guess, status, journal)
+        return _solution(slot, method, guess, status, journal)
 
 
-def _run(method: InteriorPoint, slot: Any, guess: Guess, options: IPMOptions, journal: Journal) -> Status:
-    try:
-        ended: Ended = run_alone(method.solve(), slot.answer)
-    except KeyboardInterrupt:
-        return termination.interrupted(method.iteration)
-    if not method.begun:
-        journal.refused()
-        return interior_status.non_finite(slot.program, guess)
-    return interior_status.status_of(ended, options, slot.program, slot.point)
-
-
-def _with_feasibility(slot: InteriorSlot, room: Workspace, journal: Journal) -> InteriorSlot:
-    """The slot, whose steps for feasibility alone are NumPy's."""
-    feasibility = Feasibility(room, journal)
-
-    def restore(r: Restore) -> Restored:
-        slot.note_times(journal)
-        slot.point.fresh = slot.other.fresh = False  # kernels have moved both points since NumPy evaluated them
-        found, point, _ = feasibility.restore(slot.point, slot.other, r)
-        trial = slot.go_to(point)
-        return found._replace(objective=trial.objective, at=trial.at)
-
-    def come_back() -> Trial:
-        feasibility.come_back(slot.point)
-        return slot.go_to(slot.point)
-
-    slot.restore, slot.come_back = restore, come_back
-    return slot
-
-
-def _solution(room: Workspace, method: InteriorPoint, guess: Guess, status: Status, journal: Journal) -> Solution:
-    program, p, z = room.program, room.at, room.z
+def _solution(slot: InteriorSlot, method: InteriorPoint, guess: Guess, status: Status, journal: Journal) -> Solution:
+    program, p, z = slot.program, slot.point, slot.z
     ocp = program.ocp
     xs, us = (p.xs.copy(), p.us.copy()) if np.isfinite(method.objective) else guess
     N, m = program.N, program.m

@@ -18,25 +18,23 @@ from dynamics_backends.compiled.interface.libraries import (
     CompilerError,
     address,
     aligned,
-    bound,
     code_of,
     has_compiler,
     load,
     loaded_soon,
-    struct_of,
 )
 from dynamics_backends.protocol import Array
 from trajopt.guesses.guesses import Guess
 from trajopt.solvers.barrier_rules import KAPPA_SIGMA
 from trajopt.solvers.interior import library
-from trajopt.solvers.interior.library import Kernels, Multipliers as MultiplierArrays
+from trajopt.solvers.interior.feasibility import Restoration
+from trajopt.solvers.interior.library import Kernels
 from trajopt.solvers.interior.named_multipliers import from_names
-from trajopt.solvers.interior.newton import LARGEST_ESTIMATE, NewtonSystem, Step as StepArrays
+from trajopt.solvers.interior.newton import LARGEST_ESTIMATE, NewtonSystem
 from trajopt.solvers.interior.stage_program import EXACT, MIXED, Point, StageProgram
 from trajopt.solvers.methods.interior_point import InteriorPoint, Size
 from trajopt.solvers.methods.interior_requests import (
     Begun,
-    Center,
     Correct,
     Corrected,
     Direction,
@@ -53,49 +51,40 @@ from trajopt.solvers.methods.interior_requests import (
     Way,
 )
 from trajopt.solvers.rules.interior_measures import Violation
-from trajopt.solvers.window.slots import Slot, checked, constants, kernel
+from trajopt.solvers.structs import structs_in
+from trajopt.solvers.window.slots import Slot, constants, functions, kernel
 from trajopt.stage.compiled.compiled_end import CompiledEnd
 from trajopt.stage.compiled.compiled_stages import CompiledStages
 from trajopt.stage.compiled.library import StagesData
 from trajopt.stage.pool import numbers_filled, worth_sharing
 from trajopt.stage.start import starts_at_once
 
-ASKED, ANSWER = 9, 16
+ASKED, ANSWER = 11, 16
 """Numbers of a request and of an answer at most."""
 _CONSTANTS = {"ASKED": ASKED, "ANSWER": ANSWER, "KAPPA_SIGMA": KAPPA_SIGMA, "LARGEST_ESTIMATE": LARGEST_ESTIMATE}
-PartData = struct_of("part_t", "first:l last:l row:l count:l exact:l values expand curve room curve_room")
-_KERNELS = "interior_stages.h", "interior_slot.h"
-_PLACE = "v d g A B lx lu gx gu Q S R cost x_next kept xs"
-_STRUCTURE = [name for name, *_ in library.StructureData._fields_]
-SlotData = struct_of(
-    "interior_t",
-    "parts count:l end_row:l end_count:l end_exact:l end_values end_expand end_curve end_room still nx:l moved carried "
-    "N:l rows:l fixes:l row fix fixed kind held lower upper target at system "
-    + " ".join(f"place_{i}_{name}" for i in range(2) for name in _PLACE.split())
-    + " lam y zl zu f step_0 step_1 d own_rows own_fixes new_rows new_fixes problem here:l second_found:l since:d "
-    + " ".join(
-        [
-            *(f"seconds_{i}:d" for i in range(3)),
-            *(f"asked_{i}:d" for i in range(ASKED)),
-            *(f"answer_{i}:d" for i in range(ANSWER)),
-            "ahead foreseen_lambda foreseen_y waits:l then:l phase:l foresees:l along:l soon:l centered:l first:l failed:l end:l",
-            "push:d alpha:d scale:d",
-        ]
-    ),
-)
-ProblemData = struct_of("interior_problem_t", "stages end x0 xs us lower upper target at to_xs to_us")
-_ASKED, _ANSWER = SlotData.asked_0.offset, SlotData.answer_0.offset
-_REQUESTS = {of: Struct(f"{len(of._fields)}d") for of in (Newton, Center, Take)}
-"""Those of each iteration, whose numbers the kernels read."""
-_SUMS, _DIRECTION = Struct("10d"), Struct("14d")
-_TRIAL, _BEGUN, _CORRECTED = Struct("6d"), Struct("7d"), Struct("9d")
-_new = tuple.__new__  # of named tuples, in a fifth of the time
+_KERNELS = "slot.h", "interior_stages.h", "interior_slot.h"
+
+
+def _text(before: str = library.TEXT) -> str:
+    """The text of the slot behind that of the linear algebra."""
+    types = (files("trajopt.stage") / "kernels" / "stage_types.h").read_text()
+    return "\n".join([before, constants(_CONSTANTS), types, *map(kernel, _KERNELS)])
 
 
 def source(ndx: int, nu: int) -> str:
     """The text of the functions."""
-    types = (files("trajopt.stage") / "kernels" / "stage_types.h").read_text()
-    return "\n".join([library.source(ndx, nu), constants(_CONSTANTS), types, *map(kernel, _KERNELS)])
+    return _text(library.source(ndx, nu))
+
+
+_PLACE = [f"own_{name}" for name, *_ in library.PointData._fields_]
+_STRUCTURE = [name for name, *_ in library.StructureData._fields_]
+SlotData, PartData, ProblemData = structs_in(_text(), "interior_t", "part_t", "interior_problem_t")
+_ASKED, _ANSWER = SlotData.asked_0.offset, SlotData.answer_0.offset
+_REQUESTS = {of: Struct(f"{len(of._fields)}d") for of in (Newton, Take)}
+"""Those of each iteration, whose numbers the kernels read."""
+_SUMS, _DIRECTION = Struct("10d"), Struct("14d")
+_TRIAL, _BEGUN, _CORRECTED = Struct("6d"), Struct("7d"), Struct("9d")
+_new = tuple.__new__  # of named tuples, in a fifth of the time
 
 
 def kernels(ndx: int, nu: int) -> Kernels:
@@ -110,12 +99,7 @@ def kernels(ndx: int, nu: int) -> Kernels:
 def _kernels(ndx: int, nu: int, soon: bool) -> Kernels:
     if not has_compiler():
         raise CompilerError("solver 'ipm' needs a C compiler, and no working one was found; use 'dms' or 'sqp'")
-    return kernels_of((loaded_soon if soon else load)(source(ndx, nu)))
-
-
-def kernels_of(found: ctypes.CDLL) -> Kernels:
-    """The functions of a library. Raises RuntimeError where its structs are others."""
-    return Kernels(checked(found, "interior_size", (SlotData, PartData, ProblemData)))
+    return Kernels((loaded_soon if soon else load)(source(ndx, nu)))
 
 
 def serves(program: StageProgram, *, alone: bool) -> bool:
@@ -148,83 +132,86 @@ def kept_by(program: StageProgram) -> list[int]:
 class InteriorSlot(Slot):
     """interior_t with its memory: what answers the requests for problems of one structure, one after the other.
 
-    system, points, steps, z: the linear system, the points, steps and multipliers that it works with. own_rooms: see
-    :class:`~trajopt.solvers.window.slots.Slot`. shared: the memory of a window where the slot is one of it: room for kernels, and
-    by phase what first derivatives leave for second ones. restore, come_back: who answers :class:`Restore` and :class:`Return`.
-    method: what runs there in a window.
+    own_rooms: see :class:`~trajopt.solvers.window.slots.Slot`. shared: the memory of a window where the slot is one of it: room for
+    kernels, and by phase what first derivatives leave for second ones. restoration: answers :class:`Restore` and
+    :class:`Return`; None: nobody does. method: what runs there in a window.
     """
 
     method: InteriorPoint | None = None
+    restoration: Restoration | None = None
 
     def __init__(
         self,
         program: StageProgram,
-        system: NewtonSystem,
-        points: tuple[Point, Point],
-        steps: tuple[StepArrays, StepArrays],
-        z: MultiplierArrays,
+        own: Kernels,
         *,
         own_rooms: bool = False,
         shared: tuple[Array, list[Array]] | None = None,
     ) -> None:
         super().__init__(SlotData(), own_rooms=own_rooms, room=None if shared is None else shared[0])
-        self.program, self.points, self.z = program, points, z
-        self.restore: Callable[[Restore], Restored | None] = lambda _: None
-        self.come_back: Callable[[], Trial]
+        self.program, self.z = program, program.multipliers()
+        self.system, self.points = NewtonSystem(program, own), (Point(program), Point(program))
+        self._steps = self.system.empty_step(), self.system.empty_step()
         self._given: Mapping[str, Array] | None = None
-        self.size = Size(program.numbers, system.equations, False)
-        *stages, end = self._stages = list[Any](program.stages)
-        kept: list[Any] = 2 * [shared[1]] if shared is not None else [self._rooms_kept() for _ in points]
-        tables = [(ctypes.c_void_p * len(k))(*[None if a is None else address(a) for a in k]) for k in kept]
+        self.size = Size(program.numbers, self.system.equations, False)
+        self._stages = list[Any](program.stages)
         self._work = [
             aligned(max(size, 1)) for size in (program.N * program.n, *2 * (program.rows, len(program.fixed)))
         ]
-        self._system, self._steps = system, steps
-        self._alive += [kept, tables]
-        self.parts = (PartData * len(stages))(*(self._part(i) for i in range(len(stages))))
-        _, rows, count = program.parts[-1]
-        exact = program.orders[-1] == EXACT
         d = self.data
-        d.parts, d.count = ctypes.addressof(self.parts), len(stages)
-        d.end_row, d.end_count, d.end_exact = rows.start, count, exact
-        d.end_values, d.end_expand = code_of(end.library.end_values), code_of(end.library.end_first)
-        d.end_curve, d.end_room = code_of(end.library.end_second) if exact else None, self._room(end.library.rooms)
-        for i, (p, table) in enumerate(zip(points, tables, strict=True)):
-            own = (*(getattr(p.data, name) for name in _PLACE.split()[:12]), address(p.cost), address(p.x_next))
-            for name, at in zip(_PLACE.split(), (*own, ctypes.addressof(table), address(p.xs)), strict=True):
-                setattr(d, f"place_{i}_{name}", at)
-        d.nx = program.ocp.manifold.nx
-        if not program.flat:
-            d.moved, d.carried = code_of(stages[0].library.moved), code_of(stages[0].library.carried)
-        d.lam, d.y, d.zl, d.zu, d.f = z.addresses
-        d.step_0, d.step_1 = (step.ref for step in steps)
-        d.d, d.own_rows, d.own_fixes, d.new_rows, d.new_fixes = map(address, self._work)
-        d.system = ctypes.addressof(system.data)
+        for i, p in enumerate(self.points):
+            places = (*(getattr(p.data, name) for name, *_ in p.data._fields_), *map(address, (p.cost, p.x_next, p.xs)))
+            for name, at in zip((*_PLACE, "cost", "x_next", "xs"), places, strict=True):
+                setattr(d, f"places_{i}_{name}", at)
+        d.program_nx = program.ocp.manifold.nx
+        self._take_stages(None if shared is None else shared[1])
+        d.z_lambda, d.z_y, d.z_zl, d.z_zu, d.z_f = self.z.addresses
+        d.steps_0, d.steps_1 = (step.ref for step in self._steps)
+        d.d, d.rows, d.fixes, d.new_rows, d.new_fixes = map(address, self._work)
+        d.system = ctypes.addressof(self.system.data)
         if shared is not None:
             ahead, foreseen = (ctypes.c_void_p * len(program.parts))(), program.multipliers()
             self._alive += [ahead, foreseen]
             d.ahead, (d.foreseen_lambda, d.foreseen_y) = ctypes.addressof(ahead), foreseen.addresses[:2]
-        self._bind(system.kernels.library)
+        self._bind(own.library)
 
     @classmethod
     def of(cls, program: StageProgram, own: Kernels, shared: tuple[Array, list[Array]] | None = None) -> InteriorSlot:
         """A slot with memory of its own for one problem of many, of a program's structure."""
-        system = NewtonSystem(program, own)
-        points, steps = (Point(program), Point(program)), (system.empty_step(), system.empty_step())
-        slot = cls(program, system, points, steps, program.multipliers(), own_rooms=True, shared=shared)
+        slot = cls(program, own, own_rooms=True, shared=shared)
         slot.look_at_structure()
         return slot
 
     @property
     def bytes(self) -> int:
         """Bytes of the memory of a slot of a window."""
-        system = self._system
+        system = self.system
         blocks: list[Any] = [*(p.v for p in self.points), *(s.z.lam for s in self._steps), system.lq.A, system.rows]
         return int(sum(b.base.nbytes for b in blocks) + system.lq.knots.nbytes)
 
-    def _rooms_kept(self) -> list[Array | None]:
-        """By phase, what first derivatives leave for second ones."""
-        return [aligned(size) if size else None for size in kept_by(self.program)]
+    def _take_stages(self, shared: list[Array] | None) -> None:
+        """Take the functions of the stages.
+
+        shared: by phase, memory of a window for what first derivatives leave for second ones.
+        """
+        d, program, (*stages, end) = self.data, self.program, self._stages
+        for i in range(len(self.points)):
+            kept: list[Array | None] = (
+                list(shared) if shared else [aligned(size) if size else None for size in kept_by(program)]
+            )
+            table = (ctypes.c_void_p * len(kept))(*[None if a is None else address(a) for a in kept])
+            setattr(d, f"places_{i}_kept", ctypes.addressof(table))
+            self._alive += [kept, table]
+        self.parts = (PartData * len(stages))(*(self._part(i) for i in range(len(stages))))
+        _, rows, count = program.parts[-1]
+        exact = program.orders[-1] == EXACT
+        d.program_parts, d.program_count = ctypes.addressof(self.parts), len(stages)
+        d.program_end_row, d.program_end_count, d.program_end_exact = rows.start, count, exact
+        d.program_end_values, d.program_end_expand = map(code_of, (end.library.end_values, end.library.end_first))
+        d.program_end_curve = code_of(end.library.end_second) if exact else None
+        d.program_end_room = self._room(end.library.rooms)
+        if not program.flat:
+            d.program_moved, d.program_carried = map(code_of, (stages[0].library.moved, stages[0].library.carried))
 
     def _part(self, i: int) -> Any:
         stages, (knots, rows, count) = self._stages[i], self.program.parts[i]
@@ -239,33 +226,41 @@ class InteriorSlot(Slot):
         """Take the program's structure as it is now."""
         d, program = self.data, self.program
         for name in _STRUCTURE:
-            setattr(d, name, getattr(program.structure, name))
-        d.still = address(program.still_read) if program.any_read else None
+            setattr(d, f"structure_{name}", getattr(program.structure, name))
+        d.program_still = address(program.still_read) if program.any_read else None
 
     def take(self, guess: Guess, multipliers: Mapping[str, Array] | None = None) -> Size:
         """Take the problem that the program has, with a guess, maybe with multipliers by the names of the constraints."""
         self.look_at_structure()
-        program, (*stages, end) = self.program, self._stages
-        phases = (StagesData * len(stages))(*[s.data for s in stages])
+        program, stages = self.program, self._values_of_stages()
         us = np.where(program.held, program.held_at, guess.us)
         given = [np.ascontiguousarray(rows, float) for rows in (program.ocp.x0, guess.xs, us)]
         bounds = map(address, (program.lower, program.upper, program.target, program.fixed_at))
-        problem = ProblemData(
-            ctypes.addressof(phases), ctypes.addressof(end.data), *map(address, given), *bounds, None, None
-        )
-        self._problem: Any = phases, given, problem
+        own = (None if part is None else ctypes.addressof(part) for part in stages)
+        problem = ProblemData(*own, *map(address, given), *bounds, None, None)
+        self._problem: Any = stages, given, problem
         self.problem, self._given = ctypes.addressof(problem), multipliers
         return self.size._replace(given=bool(multipliers))
+
+    def _values_of_stages(self) -> tuple[Any, Any]:
+        """The values of the problem that functions of the stages read, by phase and at the end."""
+        *stages, end = self._stages
+        return (StagesData * len(stages))(*[s.data for s in stages]), end.data
 
     @property
     def point(self) -> Point:
         """The point where the solve is."""
-        return self.points[self.data.here]
+        return self.points[self.data.at]
+
+    @property
+    def trajectory(self) -> tuple[Array, Array]:
+        """xs and us of the point where the solve is."""
+        return self.point.xs, self.point.us
 
     @property
     def other(self) -> Point:
         """The point that was tried last."""
-        return self.points[1 - self.data.here]
+        return self.points[1 - self.data.at]
 
     def go_to(self, point: Point) -> Trial:
         """Be at a point that was changed from outside."""
@@ -276,24 +271,21 @@ class InteriorSlot(Slot):
     def _bind(self, own: ctypes.CDLL) -> None:
         """The functions of the library, with what they take."""
 
-        def function(name: str, arguments: str) -> Callable[..., Any]:
-            return bound(own, f"interior_{name}", arguments)
-
+        function = functions(own, "interior")
         self._start, self._go_to, self._put = function("start", "ppd"), function("go_to", "pi"), function("put", "p")
         self._multipliers, self._measure = function("multipliers", "pidd"), function("measure_again", "pdd")
-        self._newton, self._center, self._take = function("newton", "p"), function("center", "p"), function("take", "p")
+        self._newton, self._take = function("newton", "p"), function("take", "p")
         self._try, self._correct = function("try", "pd"), function("correct", "pdid")
-        self._answers: dict[type, Callable[[Any], Any]] = {
+        self._answers = {
             Start: self._started,
             Multipliers: self._found_multipliers,
             Measure: lambda r: self._measured(self._measure, r),
-            Newton: lambda r: self._solved(self._newton, r),
-            Center: lambda r: self._solved(self._center, r),
+            Newton: self._solved,
             Try: self._tried,
             Correct: self._corrected,
             Take: self._taken,
-            Restore: lambda r: self.restore(r),
-            Return: lambda _: self.come_back(),
+            Restore: self._restored,
+            Return: lambda _: self._returned(),
         }
 
     def _started(self, r: Start) -> Begun:
@@ -314,13 +306,13 @@ class InteriorSlot(Slot):
         function(self.address, *r)
         return self.sums()
 
-    def hand_over(self, r: Newton | Center | Take) -> None:
+    def hand_over(self, r: Newton | Take) -> None:
         """Write a request where kernels read it."""
         _REQUESTS[type(r)].pack_into(self.data, _ASKED, *r)
 
-    def _solved(self, function: Callable[..., None], r: Newton | Center) -> Direction:
-        _REQUESTS[type(r)].pack_into(self.data, _ASKED, *r)
-        function(self.address)
+    def _solved(self, r: Newton) -> Direction:
+        self.hand_over(r)
+        self._newton(self.address)
         return self.direction()
 
     def _taken(self, r: Take) -> tuple[float, ...]:
@@ -334,8 +326,25 @@ class InteriorSlot(Slot):
 
     def _corrected(self, r: Correct) -> Corrected:
         self._correct(self.address, *r)
+        return self.correction()
+
+    def correction(self) -> Corrected:
+        """The last answer, if it was a corrected step."""
         alpha, alpha_z, size, objective, *at = _CORRECTED.unpack_from(self.data, _ANSWER)
         return Corrected(alpha, alpha_z, size, objective, _new(Violation, at))
+
+    def _restored(self, r: Restore) -> Restored | None:
+        if self.restoration is None:
+            return None
+        self.point.fresh = self.other.fresh = False  # kernels have moved both points since NumPy evaluated them
+        found, point = self.restoration.run(self.point, self.other, r)
+        trial = self.go_to(point)
+        return found._replace(objective=trial.objective, at=trial.at)
+
+    def _returned(self) -> Trial:
+        assert self.restoration is not None
+        self.restoration.come_back(self.point)
+        return self.go_to(self.point)
 
     def sums(self) -> tuple[float, ...]:
         """The last answer, if it was the sums of the measures."""

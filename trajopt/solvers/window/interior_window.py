@@ -10,33 +10,30 @@ from functools import lru_cache
 from math import sqrt
 from typing import Any, cast
 
-from dynamics_backends.compiled.interface.libraries import address, aligned, bound, code_of, struct_of
+from dynamics_backends.compiled.interface.libraries import address, aligned, bound, code_of, load
 from trajopt.lq import equality_lq
 from trajopt.problem.ocp import OCP
 from trajopt.solvers.interior.library import Kernels
 from trajopt.solvers.interior.stage_program import EXACT, StageProgram
-from trajopt.solvers.methods.interior_requests import Center, Newton, Start, Take
+from trajopt.solvers.methods.interior_requests import Newton, Start, Take
+from trajopt.solvers.structs import structs_in
 from trajopt.solvers.window import interior_slot
 from trajopt.solvers.window.groups import GroupedWindow
 from trajopt.solvers.window.interior_slot import InteriorSlot, kept_by
-from trajopt.solvers.window.slots import loaded, window_source
+from trajopt.solvers.window.slots import functions, kernel, window_source
 from trajopt.stage.compiled import builds
 from trajopt.stage.compiled.library import ABREAST, Library
 
 SWEEPS, REFLECTIONS, STAGES = 1, 2, 3
 """Kinds of work; STAGES + i: derivatives of phase i."""
 
-_Window = struct_of("interior_window_t", "phases room sweeps kept_for")
-_Phase = struct_of("window_phase_t", "expand curve kept")
+_Window, _Phase = structs_in(kernel("interior_window.h"), "interior_window_t", "window_phase_t")
 
 
 @lru_cache(maxsize=16)
 def kernels(ndx: int, nu: int) -> Kernels:
     """The functions of a window for n = ndx states and m = nu controls, compiled or from the cache."""
-    found = loaded(
-        window_source(interior_slot.source(ndx, nu), "interior_window.h"), "interior_window_size", (_Window, _Phase)
-    )
-    return interior_slot.kernels_of(found)
+    return Kernels(load(window_source(interior_slot.source(ndx, nu), "interior_window.h")))
 
 
 def libraries_abreast(ocp: OCP, program: StageProgram) -> list[Library]:
@@ -80,16 +77,13 @@ class InteriorWindow(GroupedWindow):
 
     def _bind(self, own: ctypes.CDLL) -> None:
         at = ctypes.addressof(self._data)
-
-        def function(name: str, arguments: str, returns: type | None = ctypes.c_long) -> Callable[..., Any]:
-            return bound(own, f"interior_window_{name}", arguments, returns)
-
-        start, step, take = function("start", "pppd"), function("step", "ppii"), function("take", "pp")
+        function = functions(own, "interior_window", ctypes.c_long)
+        start, step, take = function("start", "pppd"), function("step", "ppi"), function("take", "pp")
         serve = function("serve", "ppll")
 
-        def stepped(slot: InteriorSlot, r: Newton | Center) -> int:
+        def stepped(slot: InteriorSlot, r: Newton) -> int:
             slot.hand_over(r)
-            return int(step(at, slot.address, _ends_soon(slot), type(r) is Center))
+            return int(step(at, slot.address, _ends_soon(slot)))
 
         def taken(slot: InteriorSlot, r: Take) -> int:
             slot.hand_over(r)
@@ -97,7 +91,7 @@ class InteriorWindow(GroupedWindow):
 
         self._asks = {
             Start: lambda s, r: start(at, s.address, s.problem, r.push),
-            **dict.fromkeys((Newton, Center), stepped),
+            Newton: stepped,
             Take: taken,
         }
         self._serve = lambda kind, count: serve(at, self._group_address, count, kind)
@@ -120,5 +114,5 @@ def _ends_soon(slot: InteriorSlot) -> bool:
 _ANSWERS: dict[type, Callable[[InteriorSlot], Any]] = {
     Start: InteriorSlot.begun,
     Take: InteriorSlot.sums,
-    **dict.fromkeys((Newton, Center), InteriorSlot.direction),
+    Newton: InteriorSlot.direction,
 }

@@ -1,4 +1,4 @@
-"""What a solve works with beside values: the program, its linear system, memory of points and multipliers.
+"""What a solve works with beside values: the program, its kernels and its slot.
 
 It is made for a structure; the next problem of that structure takes it over with values of its own.
 """
@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from dynamics_backends.protocol import Array, MissingCapability
 from trajopt.problem.ocp import OCP
-from trajopt.solvers.interior.measure import Measures
-from trajopt.solvers.interior.newton import NewtonSystem
+from trajopt.results.records import Journal
+from trajopt.solvers.interior.feasibility import Restoration
 from trajopt.solvers.interior.stage_program import Point, StageProgram
+from trajopt.solvers.window.interior_numpy import InteriorNumpy
 from trajopt.solvers.window.interior_slot import InteriorSlot, kernels, serves
 from trajopt.stage.kept import Kept
 from trajopt.stage.numerics import Numerics, numerics_for
@@ -20,31 +21,31 @@ _NAME = "ipm"
 
 
 class Workspace:
-    """The workspace of a program. points: two, an iterate and one that is tried. z: multipliers; steps: two. at: the point
-    where the last solve has ended.
-    """
+    """A program, its kernels and its slot."""
 
     def __init__(self, program: StageProgram) -> None:
         self.program, self.kernels = program, kernels(program.n, program.m)
-        self.system, self.measures = NewtonSystem(program, self.kernels), Measures(program, self.kernels)
-        self.points, self.z = (Point(program), Point(program)), program.multipliers()
-        self.at = self.points[0]
-        self.steps = self.system.empty_step(), self.system.empty_step()
         self._feedback: Numerics | None = None
         self._slot: InteriorSlot | None = None
 
-    def begin(self) -> None:
-        """Forget the last solve."""
-        self.system.restart()
-        self.system.data.structure = self.program.ref
-        for array in (self.z.lam, self.z.y, self.z.zl, self.z.zu, self.z.f):
+    def slot(self, journal: Journal) -> InteriorSlot:
+        """The slot of the problem, without multipliers. journal: times what NumPy evaluates."""
+        kind = InteriorSlot if serves(self.program, alone=True) else InteriorNumpy
+        if type(self._slot) is not kind:
+            self._slot = kind(self.program, self.kernels)
+        slot, z = self._slot, self._slot.z
+        for array in (z.lam, z.y, z.zl, z.zu, z.f):
             array[:] = 0.0
+        slot.restoration = Restoration(slot.system, journal)
+        if isinstance(slot, InteriorNumpy):
+            slot.journal = journal
+        return slot
 
-    def slot(self) -> InteriorSlot | None:
-        """Where kernels answer; None where NumPy does."""
-        if self._slot is None and serves(self.program, alone=True):
-            self._slot = InteriorSlot(self.program, self.system, self.points, self.steps, self.z)
-        return self._slot
+    @property
+    def at(self) -> Point:
+        """The point where the last solve has ended."""
+        assert self._slot is not None
+        return self._slot.point
 
     def feedback(self) -> Numerics:
         """Expansions and sweeps for gains about a trajectory of the problem."""
@@ -67,7 +68,6 @@ def workspace(kept: Kept | None, ocp: OCP, us: Array, asked: str) -> Workspace:
         found: Workspace = known[1]
     else:
         found = Workspace(StageProgram(ocp, us, _hessian(ocp, asked)))
-    found.begin()
     if kept is not None and found.program.may_follow:
         kept.prepared[_NAME] = asked, found
     return found

@@ -23,9 +23,10 @@ def trials_together(parts: int, lanes: int) -> int:
 
 def common_source() -> str:
     """The C text of what the kernels of all slots share."""
-    head = '#include <math.h>\n#include <string.h>\n#include <time.h>\n#define EXPORT __attribute__((visibility("default")))'
-    folders = {"trajopt.lq": "lq_types.h", "trajopt.stage": "stage_types.h", "trajopt.solvers.window": "knots.h"}
-    texts = [(files(package) / "kernels" / name).read_text() for package, name in folders.items()]
+    head = '#include <math.h>\n#include <string.h>\n#define EXPORT __attribute__((visibility("default")))'
+    own = "trajopt.solvers.window"
+    kernels = ("trajopt.lq", "lq_types.h"), ("trajopt.stage", "stage_types.h"), (own, "slot.h"), (own, "knots.h")
+    texts = [(files(package) / "kernels" / name).read_text() for package, name in kernels]
     return "\n".join([head, *texts])
 
 

@@ -12,13 +12,10 @@ from trajopt.results.records import Callback, Journal
 from trajopt.results.solution import Solution
 from trajopt.solvers.methods.newton import Newton
 from trajopt.solvers.options import SLQOptions
-from trajopt.solvers.window.alone import solve_alone
+from trajopt.solvers.window.alone import kernels_serve, solve_alone
 from trajopt.solvers.window.newton_numpy import NewtonNumpy
-from trajopt.solvers.window.status import Blamed, to_blame
-from trajopt.stage.engine import is_compiled
-from trajopt.stage.evaluation import Evaluator, StageEvaluator
+from trajopt.stage.evaluation import Evaluator
 from trajopt.stage.kept import Kept
-from trajopt.stage.start import starts_at_once
 
 
 def filtered(ocp: OCP, o: SLQOptions) -> bool:
@@ -47,28 +44,12 @@ def solve_newton(
     """
     journal = Journal(callback)
     slot: Any = NewtonNumpy(ocp, evaluator, exact, lq_solver, journal)
-    if kernels_serve(ocp, evaluator, lq_solver, exact):
-        from trajopt.solvers.window.newton_slot import NewtonSlot
+    evaluators = evaluator, exact or evaluator
+    if kernels_serve(ocp, evaluators, lq_solver, "trajopt.solvers.window.newton_slot"):
+        from trajopt.solvers.window.newton_slot import NewtonSlot, serves
 
-        given = ocp, evaluator, exact, lq_solver, options.max_backtracks + 1
-        slot = NewtonSlot.of(kept, *given, may_follow=evaluator.may_follow)  # type: ignore[attr-defined]
+        if serves(evaluators, exact is not None):
+            given = ocp, evaluator, exact, lq_solver, options.max_backtracks + 1
+            slot = NewtonSlot.of(kept, *given, may_follow=evaluator.may_follow)  # type: ignore[attr-defined]
     own = method(slot.take(ocp, guess), options, options.max_iterations)
-
-    def refused() -> Blamed:
-        xs, us = slot.trajectory
-        return to_blame(ocp, xs, us, (evaluator, exact or evaluator), lq_solver)
-
-    return solve_alone(ocp, guess, own, slot, options, journal, refused)
-
-
-def kernels_serve(ocp: OCP, evaluator: Evaluator, lq_solver: LQSolver, exact: Evaluator | None) -> bool:
-    """Whether kernels answer all requests."""
-    if type(evaluator) is not StageEvaluator or not is_compiled(ocp):
-        return False
-    from trajopt.lq.compiled_lq import CompiledLQ
-    from trajopt.solvers.window.newton_slot import at_once, serves
-
-    if starts_at_once() and not at_once():
-        return False
-    whole = serves([evaluator, evaluator if exact is None else exact], exact is not None)
-    return whole and evaluator.alone and type(lq_solver) is CompiledLQ
+    return solve_alone(ocp, guess, own, slot, options, journal, evaluators, lq_solver)

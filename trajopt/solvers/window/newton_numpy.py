@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -26,7 +25,6 @@ from trajopt.solvers.methods.requests import (
     Keep,
     OnBounds,
     Point,
-    Request,
     Restore,
     Roll,
     Solved,
@@ -38,6 +36,7 @@ from trajopt.solvers.methods.requests import (
 from trajopt.solvers.shooting.ddp_model import mixed, with_curvature
 from trajopt.solvers.shooting.optimality import scaled
 from trajopt.solvers.window.barrier import Barrier, interior
+from trajopt.solvers.window.slots import Answering
 from trajopt.stage.evaluation import Candidates, Direction as Along, Evaluator, Expansion, Shooting
 
 
@@ -59,7 +58,7 @@ class _Step(NamedTuple):
     kept: tuple[Array, Array] | None = None
 
 
-class NewtonNumpy:
+class NewtonNumpy(Answering):
     """The slot of one problem. evaluator: of the Gauss-Newton Hessian of the cost; exact: of the one that the curvature is
     added to, None for Gauss-Newton alone. journal: times what is done.
     """
@@ -73,7 +72,7 @@ class NewtonNumpy:
         self._barrier: Barrier | None = None
         self._policy: Policy | None = None
         self._steps: list[_Step | None] = [None, None]
-        self._answers: dict[type, Callable[[Any], Any]] = {
+        self._answers = {
             Start: self._start,
             FirstGains: self._first_gains,
             IsFinite: lambda _: bool(np.isfinite(self._at.expansion.cost)) and self._is_finite(self._at.expansion.lq),
@@ -94,10 +93,6 @@ class NewtonNumpy:
         self.K, self.k = np.zeros((N, m, n)), np.zeros((N, m))
         return Size(GAUSS_NEWTON if self._exact is None else 0, N * m, self.ocp.control_bounds is not None)
 
-    def answer(self, request: Request) -> Any:
-        """The answer to a request (:mod:`trajopt.solvers.methods.requests`)."""
-        return self._answers[type(request)](request)
-
     @property
     def trajectory(self) -> tuple[Array, Array]:
         """xs and us of the point."""
@@ -111,12 +106,6 @@ class NewtonNumpy:
     def solution(self) -> Solved:
         """The trajectory at the point, with the gains that were asked for."""
         return Solved(*self.trajectory, self.K, self.k)
-
-    def note_times(self, journal: Journal) -> None:
-        """The journal has timed what was done."""
-
-    def close(self) -> None:
-        """Nothing is to be given back."""
 
     # -- points -------------------------------------------------------------------------------------------------------------
     @property

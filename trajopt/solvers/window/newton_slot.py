@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dynamics_backends.compiled.interface.libraries import bound, code_of, is_there, struct_of
+from dynamics_backends.compiled.interface.libraries import code_of, load
 from dynamics_backends.protocol import Array
 from trajopt.guesses.guesses import Guess
 from trajopt.lq.compiled_lq import CompiledLQ
@@ -38,9 +38,10 @@ from trajopt.solvers.methods.requests import (
     Trial,
     Turn,
 )
+from trajopt.solvers.structs import structs_in
 from trajopt.solvers.window import barrier
 from trajopt.solvers.window.memory import TRIALS, common_source, trials_together
-from trajopt.solvers.window.slots import ITERATE, ArraySlot, Layout, constants, kernel, layout_of, loaded, prefixed
+from trajopt.solvers.window.slots import SWEEPS, ArraySlot, Layout, constants, functions, kernel, layout_of
 from trajopt.stage.compiled.compiled_end import CompiledEnd
 from trajopt.stage.compiled.compiled_stages import CompiledStages
 from trajopt.stage.compiled.library import StagesData
@@ -55,40 +56,18 @@ _CONSTANTS = {
     **{name: getattr(barrier_rules, name) for name in ("KAPPA_SIGMA", "TAU", "PUSH")},
     "HELD": barrier.HELD,
 }
-_STEP = "K k dx du xs us slope:d longest:d fraction:l"
-_PHASE = "first:l last:l read:l expand roll stages room"
 
 
-def _numbered(prefix: str, count: int, fields: str) -> str:
-    return " ".join(prefixed(f"{prefix}_{i}", fields) for i in range(count))
+@lru_cache(maxsize=1)
+def source() -> str:
+    """The C text of the slot."""
+    fractions = f"static const double fractions[] = {{{', '.join(map(repr, FRACTIONS))}}};"
+    texts = map(kernel, ("barrier.h", "newton_slot.h"))
+    return "\n".join(["#include <float.h>", common_source(), constants(_CONSTANTS), fractions, *texts])
 
 
-PhaseData = struct_of("newton_phase_t", f"{prefixed('exact', _PHASE)} {prefixed('plain', _PHASE)} curve curve_room")
-ProblemData = struct_of(
-    "newton_problem_t", "exact plain curved end plain_end x0 xs us lower upper to_xs to_us to_K to_k"
-)
-SlotData = struct_of(
-    "newton_t",
-    " ".join(
-        (
-            "phases end_expand end_values end_end end_room plain_expand plain_values plain_end plain_room",
-            "n:l m:l riccati adjoint stationarity finite rollout N:l nx:l count:l alike:l widest:l trials:l lengths:l",
-            _numbered("point", 2, ITERATE),
-            _numbered("step", 3, _STEP),
-            "Vx Vxx cQ cS cR oQ oS oR mQ mS mR mr z move bend push pull own_alphas size X U D cost part_cost",
-            "start stop_at trial alphas every none",
-            prefixed("ahead", "delta:d asked:l under bend pull push K_0 K_1 K_2 k_0 k_1 k_2 dx du"),
-            prefixed("ahead", "k_by_0 k_by_1 k_by_2 dx_by du_by finite:l convex:l share:l"),
-            prefixed("ahead", "cost:d defect:d theta:d costate:d gradient:d scaled:d slope:d slope_1:d slope_2:d of"),
-            "problem at fresh tried_0 tried_1 last lower upper own_z mu:d controls:l",
-            "bounded:l has_policy:l other_known:l curvature_known:l request:l place:l first:l past:l waits:l",
-            *(f"seconds_{i}:d" for i in range(3)),
-            *(f"answer_{i}:d" for i in range(ANSWER)),
-        )
-    ),
-)
-"""newton_t."""
-_POINT_SIZE = SlotData.point_1_xs.offset - SlotData.point_0_xs.offset
+SlotData, PhaseData, ProblemData = structs_in(source(), "newton_t", "newton_phase_t", "newton_problem_t")
+_POINT_SIZE = SlotData.points_1_xs.offset - SlotData.points_0_xs.offset
 _ANSWER = SlotData.answer_0.offset
 _POINT_ANSWER, _STEP_ANSWER = Struct(f"{len(Point._fields)}d"), Struct("7d")
 _TRIALS_ANSWER = [Struct(f"{3 * count}d") for count in range(TRIALS + 1)]
@@ -121,7 +100,7 @@ def layout(s: Sizes) -> Layout:
         point = motion | blocks | {"x_next": (N, nx), "costs": (N + 1,), "A": (N, n, n), "B": (N, n, m), "d": (N, n)}
         point |= {"q": (N + 1, n), "r": (N, m), "lambda": (N + 1, n), "g": (N, m)}
     shapes: dict[str, tuple[int, ...]] = {}
-    for prefix, count, arrays in (("point", 2, point), ("step", 3, taken | motion)):
+    for prefix, count, arrays in (("points", 2, point), ("steps", 3, taken | motion)):
         shapes |= {f"{prefix}_{i}_{name}": shape for i in range(count) for name, shape in arrays.items()}
     if windowed:
         shapes |= {f"ahead_{name}": taken[name] for name in ("dx", "du")}
@@ -141,23 +120,10 @@ def layout(s: Sizes) -> Layout:
     return layout_of(SlotData, shapes)
 
 
-def at_once() -> bool:
-    """Whether the library can be had at once; else it is made aside."""
-    return is_there(source())
-
-
-@lru_cache(maxsize=1)
-def source() -> str:
-    """The C text of the slot."""
-    fractions = f"static const double fractions[] = {{{', '.join(map(repr, FRACTIONS))}}};"
-    texts = map(kernel, ("barrier.h", "newton_slot.h"))
-    return "\n".join(["#include <float.h>", common_source(), constants(_CONSTANTS), fractions, *texts])
-
-
 @lru_cache(maxsize=1)
 def library() -> ctypes.CDLL:
     """The functions of a slot, compiled or from the cache."""
-    return loaded(source(), "newton_size", (SlotData, PhaseData, ProblemData))
+    return load(source())
 
 
 def sizes_of(ocp: OCP, lengths: int, *, windowed: bool = False) -> Sizes:
@@ -210,17 +176,17 @@ class NewtonSlot(ArraySlot):
         parts = zip(of.stages, plain.stages, plain.slices, plain.controls_read, strict=False)
         phases = (PhaseData * len(ocp.phases))(*(self._phase(*part, curved=exact is not None) for part in parts))
         self._alive.append(phases)
-        for prefix, evaluator in (("end", of), ("plain", plain)):
+        for prefix, evaluator in (("end", of), ("plain_end", plain)):
             end: Any = evaluator.stages[-1]
             setattr(d, f"{prefix}_expand", code_of(end.library.end_first))
             setattr(d, f"{prefix}_values", code_of(end.library.end_values))
             setattr(d, f"{prefix}_room", self._room(end.library.rooms))
-        d.riccati, d.adjoint, d.stationarity, d.finite, d.rollout = map(code_of, lq.functions)
-        d.n, d.m, d.N, d.nx, d.count, d.phases = n, m, N, nx, len(phases), ctypes.addressof(phases)
+        for name, function in zip(SWEEPS, lq.functions, strict=True):
+            setattr(d, name, code_of(function))
+        d.sweeps_n, d.sweeps_m, d.N, d.nx, d.count, d.phases = n, m, N, nx, len(phases), ctypes.addressof(phases)
         d.alike, d.widest = of is plain, 0 if exact is not None else len(FRACTIONS) - 1
         stages: Any = plain.stages[:-1]
         d.trials = 1 if room is not None else trials_together(N, max(own.library.lanes for own in stages))
-        d.lengths = lengths
         self._bind()
 
     def serves(self, *given: Any) -> bool:
@@ -258,16 +224,13 @@ class NewtonSlot(ArraySlot):
 
     @property
     def _here(self) -> str:
-        return f"point_{(self.data.at - self.address - SlotData.point_0_xs.offset) // _POINT_SIZE}"
+        return f"points_{(self.data.at - self.address - SlotData.points_0_xs.offset) // _POINT_SIZE}"
 
     # -- answers ------------------------------------------------------------------------------------------------------------
     def _bind(self) -> None:
         """The functions of the library, with what they take."""
 
-        def function(name: str, arguments: str, returns: type | None = None) -> Callable[..., Any]:
-            return bound(own, f"newton_{name}", arguments, returns)
-
-        own = library()
+        function = functions(library(), "newton")
         self._start = function("start", "pp")
         self._first_gains = function("first_gains", "pdd")
         self._is_finite = function("is_finite", "p")
@@ -278,7 +241,7 @@ class NewtonSlot(ArraySlot):
         self._restore = function("restore", "pl d")
         self._on_bounds, self._turn = function("on_bounds", "p"), function("turn", "p")
         self._gains, self._put = function("gains", "pl"), function("put", "p")
-        self._answers: dict[type, Callable[[Any], Any]] = {
+        self._answers = {
             Start: lambda _: self._number(self._start, self.problem),
             FirstGains: lambda r: self._point(self._first_gains, -1.0 if r.delta is None else r.delta, r.mu),
             IsFinite: lambda _: bool(self._number(self._is_finite)),

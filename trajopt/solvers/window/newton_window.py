@@ -17,7 +17,7 @@ from dynamics_backends.compiled.interface.libraries import (
     bound,
     code_of,
     find_toolchain,
-    struct_of,
+    load,
 )
 from trajopt.lq.compiled_lq import CompiledLQ, abreast
 from trajopt.problem.ocp import OCP
@@ -37,10 +37,11 @@ from trajopt.solvers.methods.requests import (
     Step,
     Turn,
 )
+from trajopt.solvers.structs import structs_in
 from trajopt.solvers.window import newton_slot
 from trajopt.solvers.window.groups import GroupedWindow
 from trajopt.solvers.window.newton_slot import NewtonSlot
-from trajopt.solvers.window.slots import loaded, window_source
+from trajopt.solvers.window.slots import functions, kernel, window_source
 from trajopt.stage.compiled.library import Library
 from trajopt.stage.evaluation import StageEvaluator
 
@@ -50,14 +51,13 @@ KINDS = ATTEMPTS + (1 << len(FRACTIONS))
 IN_A_ROW = 8
 """Iterations that one problem makes alone while others wait."""
 
-_Window = struct_of("newton_window_t", "count:l phases plain_end exact_end tried_end attempts room attempts_room alone")
-_Phase = struct_of("window_phase_t", "first:l last:l read:l plain exact terms tried")
+_Window, _Phase = structs_in(kernel("newton_window.h"), "newton_window_t", "window_phase_t")
 
 
 @lru_cache(maxsize=1)
 def library() -> ctypes.CDLL:
     """The functions of a window, compiled or from the cache."""
-    return loaded(window_source(newton_slot.source(), "newton_window.h"), "window_size", (_Window, _Phase))
+    return load(window_source(newton_slot.source(), "newton_window.h"))
 
 
 class WindowSlot(NewtonSlot):
@@ -113,7 +113,6 @@ class NewtonWindow(GroupedWindow):
             ctypes.addressof(phases),
             *map(code_of, (*ends, sweep.lq_attempts)),
             *map(address, (room, attempts_room)),
-            self.alone.address,
         )
         self._memory = phases, room, attempts_room
         super().__init__(KINDS, find_toolchain().lanes, _ANSWERS)
@@ -124,11 +123,7 @@ class NewtonWindow(GroupedWindow):
         self._bind()
 
     def _bind(self) -> None:
-        own = library()
-
-        def function(name: str, arguments: str, returns: type | None = ctypes.c_long) -> Callable[..., Any]:
-            return bound(own, f"window_{name}", arguments, returns)
-
+        function = functions(library(), "window", ctypes.c_long)
         self._start = function("start", "pp", None)
         self._first_gains, self._accept = function("first_gains", "pdd"), function("accept", "plll d")
         self._step, self._try = function("step", "plll d"), function("try", "pll")
@@ -236,18 +231,6 @@ class NewtonWindow(GroupedWindow):
         else:
             self._attempts(self._data_address, self._group_address, count, kind - ATTEMPTS)
         return int(kind == TRIALS)
-
-    def _group(self, kind: int) -> list[WindowSlot]:
-        """The slots that have waited the longest for a kind; lanes that are left are for those that ask for some of its
-        fractions.
-        """
-        group = super()._group(kind)
-        asked = kind - ATTEMPTS
-        for fewer in range(asked - 1, -1, -1):
-            waiting = self._waiting[ATTEMPTS + fewer]
-            while waiting and not fewer & ~asked and len(group) < self.lanes:
-                group.append(waiting.popleft())
-        return group
 
 
 _ANSWERS: dict[type, Callable[[NewtonSlot], Any]] = {

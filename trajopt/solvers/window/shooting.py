@@ -13,13 +13,10 @@ from trajopt.results.solution import Solution
 from trajopt.solvers.methods.shooting import Models, ShootingMethod
 from trajopt.solvers.options import DDPOptions, SLQOptions
 from trajopt.solvers.shooting.ddp_model import Model, PlainModel
-from trajopt.solvers.window.alone import solve_alone
+from trajopt.solvers.window.alone import kernels_serve, solve_alone
 from trajopt.solvers.window.shooting_numpy import ShootingNumpy
-from trajopt.solvers.window.status import Blamed
-from trajopt.stage.engine import is_compiled
-from trajopt.stage.evaluation import Evaluator, Shooting, StageEvaluator
+from trajopt.stage.evaluation import Evaluator, Shooting
 from trajopt.stage.kept import Kept
-from trajopt.stage.start import starts_at_once
 from trajopt.validation.validation import refuse_constraints
 
 
@@ -44,7 +41,7 @@ def solve_shooting(
     named, corrects = models_of(models, options), corrects_of(ocp, options)
     method = ShootingMethod(named, options, corrects, options.max_iterations)
     slot: Any = None
-    if not models and kernels_serve(ocp, evaluator, lq_solver):
+    if not models and kernels_serve(ocp, [evaluator], lq_solver, "trajopt.solvers.window.shooting_slot"):
         from trajopt.solvers.window.shooting_slot import ShootingSlot
 
         given = ocp, evaluator, lq_solver, options
@@ -54,12 +51,7 @@ def solve_shooting(
         slot = ShootingNumpy(ocp, evaluator, lq_solver, options, own, journal, curved=named.curved)
 
     slot.take(ocp, guess)
-
-    def refused() -> Blamed:
-        xs, us = slot.trajectory
-        return Blamed(ocp, xs, evaluator.expand(xs, us))
-
-    return solve_alone(ocp, guess, method, slot, options, journal, refused)
+    return solve_alone(ocp, guess, method, slot, options, journal, (evaluator,), lq_solver)
 
 
 def models_of(models: Sequence[Model], o: SLQOptions) -> Models:
@@ -74,15 +66,3 @@ def models_of(models: Sequence[Model], o: SLQOptions) -> Models:
 def corrects_of(ocp: OCP, o: SLQOptions) -> bool:
     """Whether there are nodes whose gaps close linearly."""
     return o.gaps == "linear" and len(Shooting.every(o.shooting, ocp.horizon, o.gaps).nodes) > 0
-
-
-def kernels_serve(ocp: OCP, evaluator: Evaluator, lq_solver: LQSolver) -> bool:
-    """Whether kernels answer all requests: all is compiled, and one thread suffices for an expansion."""
-    if type(evaluator) is not StageEvaluator or not is_compiled(ocp) or not evaluator.alone:
-        return False
-    from trajopt.lq.compiled_lq import CompiledLQ
-    from trajopt.solvers.window.shooting_slot import at_once
-
-    if starts_at_once() and not at_once():
-        return False
-    return type(lq_solver) is CompiledLQ

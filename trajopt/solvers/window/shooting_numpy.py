@@ -4,8 +4,7 @@ of the kernels.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -30,7 +29,6 @@ from trajopt.solvers.methods.shooting_requests import (
     Kkt,
     Point,
     Rate,
-    Request,
     Roll,
     Start,
     Step,
@@ -42,6 +40,7 @@ from trajopt.solvers.shooting.curve import bend_of
 from trajopt.solvers.shooting.ddp_model import Damping, Model, Problem
 from trajopt.solvers.shooting.iterate import Iterate, measured, rolled_out, second_order, slope, step_of, violation
 from trajopt.solvers.shooting.optimality import scaled_kkt
+from trajopt.solvers.window.slots import Answering
 from trajopt.stage.evaluation import Candidates, Direction as Along, Evaluator, Shooting
 
 REFUSED = Trial(np.inf, np.inf)
@@ -56,7 +55,7 @@ class _Place:
     next: Iterate | None = None
 
 
-class ShootingNumpy:
+class ShootingNumpy(Answering):
     """The slot of one problem. models: what is solved for a direction. journal: times what is done.
 
     curved: whether steps are given a bend, the second derivative of a parabola that begins with them.
@@ -80,7 +79,7 @@ class ShootingNumpy:
         self._policy: Policy | None = None
         self._at: Iterate | None = None
         self._best: Iterate | None = None
-        self._answers: dict[type, Callable[[Any], Any]] = {
+        self._answers = {
             Start: lambda _: self._start(),
             Direction: self._direction,
             Roll: self._roll,
@@ -97,10 +96,6 @@ class ShootingNumpy:
     def take(self, ocp: OCP, guess: Guess) -> None:
         """Take a guess of the problem."""
         self._guess = guess
-
-    def answer(self, request: Request) -> Any:
-        """The answer to a request (:mod:`trajopt.solvers.methods.shooting_requests`)."""
-        return self._answers[type(request)](request)
 
     @property
     def at(self) -> Iterate:
@@ -121,12 +116,6 @@ class ShootingNumpy:
     def solution(self) -> Solved:
         """The trajectory of the iterate, with the gains that were asked for."""
         return Solved(*map(np.array, (*self.trajectory, self.K, self.k)))
-
-    def note_times(self, journal: Journal) -> None:
-        """The journal has timed what was done."""
-
-    def close(self) -> None:
-        """Nothing is to be given back."""
 
     # -- iterates -----------------------------------------------------------------------------------------------------------
     def _start(self) -> Point:

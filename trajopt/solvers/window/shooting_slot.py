@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import ctypes
 import math
-from collections.abc import Callable
 from functools import lru_cache
 from struct import Struct
 from typing import Any, NamedTuple, cast
 
 import numpy as np
 
-from dynamics_backends.compiled.interface.libraries import address, bound, code_of, is_there, struct_of
+from dynamics_backends.compiled.interface.libraries import address, code_of, load
 from dynamics_backends.protocol import Array
 from trajopt.guesses.guesses import Guess
 from trajopt.lq import bounded_lq
@@ -43,8 +42,9 @@ from trajopt.solvers.methods.shooting_requests import (
 from trajopt.solvers.options import SLQOptions
 from trajopt.solvers.rules.line_search import DOUBLINGS, POLISHED, Trial
 from trajopt.solvers.shooting import iterate
+from trajopt.solvers.structs import structs_in
 from trajopt.solvers.window.memory import TRIALS, common_source, trials_together
-from trajopt.solvers.window.slots import ITERATE, ArraySlot, Layout, constants, kernel, layout_of, loaded, prefixed
+from trajopt.solvers.window.slots import SWEEPS, ArraySlot, Layout, constants, functions, kernel, layout_of
 from trajopt.stage.compiled.compiled_stages import node_flags
 from trajopt.stage.evaluation import Shooting, StageEvaluator
 
@@ -70,46 +70,15 @@ _CONSTANTS = {
 """Constants that the C text takes from Python."""
 _BLOCKS = ("A", "B", "Q", "q", "S", "R", "r")
 """Blocks that are the first iterate's where iterates share them."""
-_POLICY, _STEP, _PROBLEM, _LIMITS = "K k Vx Vxx", "dx du", "A B d Q q S R r N:l", "lower upper"
 
 
-PhaseData = struct_of("phase_t", "first:l last:l read:l expand roll stages room")
-ProblemData = struct_of("shooting_problem_t", "stages end x0 xs us lower upper to_xs to_us to_K to_k")
-SlotData = struct_of(
-    "shooting_t",
-    " ".join(
-        (
-            "N:l nx:l count:l nonlinear:l nodes:l abreast:l on_state:l shared:l holder:l",
-            "phases end_expand end_values end_end end_room",
-            "n:l m:l riccati adjoint stationarity finite rollout",
-            "node alphas lower upper",
-            *(prefixed(f"slot_{i}", ITERATE) for i in range(SLOTS)),
-            prefixed("policy", _POLICY),
-            "spare_K spare_k",
-            *(prefixed(name, _STEP) for name in ("step", "current", "extra")),
-            "lower_du upper_du masked size",
-            prefixed("bounded", "R q r zero lower upper k lambda g"),
-            prefixed("about", _POLICY),
-            prefixed("move", _STEP),
-            *(prefixed(f"bounded_{name}", _PROBLEM) for name in ("p", "local")),
-            *(prefixed(f"bounded_{name}", _LIMITS) for name in ("limits", "room")),
-            prefixed("bounded_policy", _POLICY),
-            prefixed("bounded", "enough:d least:d stage:l left:l failed:l"),
-            prefixed("sweep", "p bounds to on_state:d on_control:d failed:l"),
-            "X U D cost part_cost start stop trial problem at:l fresh:l best:l kkt:d",
-            prefixed(
-                "ahead", "on_state:d on_control:d closed:l found:l d lambda g costs K k dx du held_lambda held_g under"
-            ),
-            prefixed("ahead", "change:d slope:d defect:d kkt:d kkt_under:d of mu:d nearly:d"),
-            prefixed("trials", "N:l nonlinear:l xs us dx du K gaps lower upper alphas node X U D ddx ddu"),
-            prefixed("parts", "origin:l start stop trial cost"),
-            "phase:l tasks:l rolling_count:l request:l rolled:l waits:l mu:d",
-            *(f"seconds_{i}:d" for i in range(3)),
-            *(f"answer_{i}:d" for i in range(ANSWER)),
-        )
-    ),
-)
-"""shooting_t."""
+@lru_cache(maxsize=1)
+def source() -> str:
+    """The C text of the slot."""
+    return "\n".join([common_source(), constants(_CONSTANTS), *map(kernel, ("bounded_lq.h", "shooting_slot.h"))])
+
+
+SlotData, ProblemData, PhaseData = structs_in(source(), "shooting_t", "shooting_problem_t", "phase_t")
 _ANSWER = SlotData.answer_0.offset
 _POINT_ANSWER, _STEP_ANSWER, _TRIAL_ANSWER, _RATE_ANSWER = Struct("6d"), Struct("7d"), Struct("2d"), Struct("2d")
 _TRIALS_ANSWER = [Struct(f"{2 * count}d") for count in range(TRIALS + 1)]
@@ -147,37 +116,28 @@ def layout(s: Sizes) -> Layout:
     }  # fmt: skip
     policy = {"K": (N, m, n), "k": (N, m), "Vx": (N + 1, n), "Vxx": (N + 1, n, n)}
     step = {"dx": (N + 1, n), "du": (N, m)}
-    shapes: dict[str, tuple[int, ...]] = {f"slot_{i}_{k}": v for i in range(SLOTS) for k, v in own.items()}
+    shapes: dict[str, tuple[int, ...]] = {f"slots_{i}_{k}": v for i in range(SLOTS) for k, v in own.items()}
     shapes |= {f"policy_{k}": v for k, v in policy.items()} | {f"spare_{k}": policy[k] for k in ("K", "k")}
     shapes |= {f"{of}_{k}": v for of in ("step", "current", "extra") for k, v in step.items()}
     if windowed:
-        shapes |= {f"ahead_{k}": v for k, v in step.items()}
+        shapes |= {f"ahead_to_{k}": v for k, v in step.items()}
     shapes |= {"X": (L, N + 1, nx), "U": (L, N, m), "D": (L, N, n), "cost": (L,), "part_cost": (L * N + L,)}
     shapes |= dict.fromkeys(("start", "stop", "trial"), (L * N,))
     shapes |= {"size": (m,), "bounded_k": (N, m), "bounded_lambda": (N + 1, n), "bounded_g": (N, m)}
     if bounded:
         shapes |= dict.fromkeys(("lower_du", "upper_du", "bounded_lower", "bounded_upper", "bounded_r"), (N, m))
         shapes |= {"masked": (N, m, n), "bounded_R": (N, m, m), "bounded_q": (N + 1, n), "bounded_zero": (N, n)}
-        shapes |= {f"about_{k}": v for k, v in policy.items()} | {f"move_{k}": v for k, v in step.items()}
-    shared = {f"slot_{i}_{k}": f"slot_0_{k}" for i in range(1, SLOTS) for k in _BLOCKS} if windowed else {}
+        shapes |= {f"bounded_about_{k}": v for k, v in policy.items()} | {
+            f"bounded_move_{k}": v for k, v in step.items()
+        }
+    shared = {f"slots_{i}_{k}": f"slots_0_{k}" for i in range(1, SLOTS) for k in _BLOCKS} if windowed else {}
     return layout_of(SlotData, shapes, shared)
-
-
-@lru_cache(maxsize=1)
-def source() -> str:
-    """The C text of the slot."""
-    return "\n".join([common_source(), constants(_CONSTANTS), *map(kernel, ("bounded_lq.h", "shooting_slot.h"))])
-
-
-def at_once() -> bool:
-    """Whether the library can be had at once; else it is made aside."""
-    return is_there(source())
 
 
 @lru_cache(maxsize=1)
 def library() -> ctypes.CDLL:
     """The functions of a slot, compiled or from the cache."""
-    return loaded(source(), "shooting_size", (SlotData, ProblemData, PhaseData))
+    return load(source())
 
 
 class ShootingSlot(ArraySlot):
@@ -204,10 +164,11 @@ class ShootingSlot(ArraySlot):
         stages, end = self._stages(evaluator)
         phases = (PhaseData * len(stages))(*stages)
         self._alive.append(phases)
-        d.N, d.nx, d.n, d.m = sizes[:4]
+        d.N, d.nx, d.sweeps_n, d.sweeps_m = sizes[:4]
         d.count, d.phases = len(phases), ctypes.addressof(phases)
         d.end_expand, d.end_values, d.end_end, d.end_room = end
-        d.riccati, d.adjoint, d.stationarity, d.finite, d.rollout = map(code_of, lq.functions)
+        for name, function in zip(SWEEPS, lq.functions, strict=True):
+            setattr(d, name, code_of(function))
         d.shared = room is not None
         if sizes.bounded:
             self.view("bounded_zero")[:] = 0.0
@@ -248,7 +209,7 @@ class ShootingSlot(ArraySlot):
         d.abreast = SIDE_BY_SIDE if self.sizes.windowed else trials_together(parts, lanes)
         d.ahead_nearly = NEARLY * o.kkt_tolerance
         if self.sizes.windowed and not reads_linear_steps(ocp, o):
-            d.ahead_dx = d.ahead_du = None
+            d.ahead_to_dx = d.ahead_to_du = None
         self._options, self._arrays = o, (node, alphas)
 
     # -- a problem ----------------------------------------------------------------------------------------------------------
@@ -259,23 +220,19 @@ class ShootingSlot(ArraySlot):
 
     @property
     def _here(self) -> str:
-        return f"slot_{self.data.at}"
+        return f"slots_{self.data.at}"
 
     # -- answers ------------------------------------------------------------------------------------------------------------
     def _bind(self) -> None:
         """The functions of the library, with what they take."""
-        own = library()
-
-        def function(name: str, arguments: str, returns: type | None = None) -> Callable[..., Any]:
-            return bound(own, f"shooting_{name}", arguments, returns)
-
+        function = functions(library(), "shooting")
         self._start, self._solve = function("start", "pp"), function("direction", "pdll")
         self._try, self._close_gaps = function("roll", "pll", ctypes.c_long), function("correct", "pl")
         self._expand, self._measure = function("expand", "pl"), function("rate", "pd")
         self._go, self._back = function("go", "pl"), function("back", "p")
         self._kkt, self._sweep = function("kkt", "p", ctypes.c_double), function("gains", "pd")
         self._put = function("put", "p")
-        self._answers: dict[type, Callable[[Any], Any]] = {
+        self._answers = {
             Start: lambda _: self._started(),
             Direction: self._directed,
             Roll: self._rolled,

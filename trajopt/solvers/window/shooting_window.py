@@ -13,29 +13,29 @@ from dynamics_backends.compiled.interface.libraries import (
     bound,
     code_of,
     find_toolchain,
-    struct_of,
+    load,
 )
 from trajopt.lq.compiled_lq import CompiledLQ, abreast
 from trajopt.problem.ocp import OCP
 from trajopt.solvers.methods.shooting_requests import Correct, Direction, Expand, Gains, Roll, Start
 from trajopt.solvers.options import SLQOptions
+from trajopt.solvers.structs import structs_in
 from trajopt.solvers.window import shooting_slot
 from trajopt.solvers.window.groups import GroupedWindow
 from trajopt.solvers.window.shooting_slot import ShootingSlot, reads_linear_steps
-from trajopt.solvers.window.slots import loaded, window_source
+from trajopt.solvers.window.slots import functions, kernel, window_source
 from trajopt.stage.evaluation import StageEvaluator
 
 ROLLS = 4
 """The first of the kinds of work that are rollouts, two for each phase."""
 
-_Window = struct_of("shooting_window_t", "phases end_first riccati directions room sweep_room directions_room active:l")
-_Phase = struct_of("window_phase_t", "first rolled")
+_Window, _Phase = structs_in(kernel("shooting_window.h"), "shooting_window_t", "window_phase_t")
 
 
 @lru_cache(maxsize=1)
 def library() -> ctypes.CDLL:
     """The functions of a window, compiled or from the cache."""
-    return loaded(window_source(shooting_slot.source(), "shooting_window.h"), "window_size", (_Window, _Phase))
+    return load(window_source(shooting_slot.source(), "shooting_window.h"))
 
 
 class ShootingWindow(GroupedWindow):
@@ -59,11 +59,8 @@ class ShootingWindow(GroupedWindow):
         self._bind()
 
     def _bind(self) -> None:
-        own, at = library(), ctypes.addressof(self._data)
-
-        def function(name: str, arguments: str, returns: type | None = ctypes.c_long) -> Callable[..., Any]:
-            return bound(own, f"window_{name}", arguments, returns)
-
+        at = ctypes.addressof(self._data)
+        function = functions(library(), "window", ctypes.c_long)
         start, direction, gains = function("start", "pppd"), function("direction", "ppdll"), function("gains", "pd")
         roll, correct, expand = function("roll", "ppll"), function("correct", "ppl"), function("expand", "ppld")
         serve = function("serve", "ppll", None)

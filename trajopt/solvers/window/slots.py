@@ -6,14 +6,14 @@ import ctypes
 import itertools
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from importlib.resources import files
 from struct import Struct
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
-from dynamics_backends.compiled.interface.libraries import address, aligned, bound, find_toolchain, load
+from dynamics_backends.compiled.interface.libraries import address, aligned, bound, find_toolchain
 from dynamics_backends.protocol import Array
 from trajopt.guesses.guesses import Guess
 from trajopt.problem.ocp import OCP
@@ -22,8 +22,8 @@ from trajopt.solvers.methods.requests import Solved
 from trajopt.solvers.window.memory import LINE, shelf
 from trajopt.stage.kept import Kept
 
-ITERATE = "xs us x_next costs A B d Q q S R r lambda g cost:d gradient:d scaled:d defect:d gap:d costate:d plain:l"
-"""The fields of iterate_t of knots.h."""
+SWEEPS = [f"sweeps_{name}" for name in ("riccati", "adjoint", "stationarity", "finite", "rollout")]
+"""The functions in sweeps_t of knots.h."""
 Shape = tuple[int, ...]
 _SECONDS = Struct("3d")
 
@@ -50,11 +50,6 @@ def layout_of(struct: Any, shapes: Mapping[str, Shape], shared: Mapping[str, str
     return Layout(places, starts[-1], np.array(fields), np.array([8 * at for at, _ in places.values()]))
 
 
-def prefixed(prefix: str, fields: str) -> str:
-    """The names of fields, each behind a prefix."""
-    return " ".join(f"{prefix}_{field}" for field in fields.split())
-
-
 def constants(values: Mapping[str, Any]) -> str:
     """The C text of constants."""
     return "\n".join(f"#define {name} {value!r}" for name, value in values.items())
@@ -70,31 +65,42 @@ def window_source(slot: str, name: str) -> str:
     return "\n".join([slot, f"#ifndef LANES\n#define LANES {find_toolchain().lanes}\n#endif", kernel(name)])
 
 
-def checked(found: ctypes.CDLL, size: str, structs: Sequence[Any]) -> ctypes.CDLL:
-    """A library. Raises RuntimeError where a function of it tells other sizes than those of structs."""
-    size_of = bound(found, size, "i", ctypes.c_long)
-    if [size_of(i) for i in range(len(structs))] != [ctypes.sizeof(s) for s in structs]:
-        raise RuntimeError(f"the structs of C that {size} measures are not those of Python")
-    return found
+def functions(library: ctypes.CDLL, prefix: str, default: type | None = None) -> Callable[..., Callable[..., Any]]:
+    """Binds functions of a library by their names behind a prefix, with what they take and return (``default``, if not told)."""
+
+    def function(name: str, arguments: str, returns: type | None = default) -> Callable[..., Any]:
+        return bound(library, f"{prefix}_{name}", arguments, returns)
+
+    return function
 
 
-def loaded(text: str, size: str, structs: Sequence[Any]) -> ctypes.CDLL:
-    """The library of a text, compiled or from the cache, checked."""
-    return checked(load(text), size, structs)
+class Answering:
+    """Answers the requests of a method, each by its own function."""
+
+    _answers: dict[type, Callable[[Any], Any]]
+
+    def answer(self, request: Any) -> Any:
+        """The answer to a request of the method."""
+        return self._answers[type(request)](request)
+
+    def note_times(self, journal: Journal) -> None:
+        """Add the seconds since the last call to the record in the making, unless the journal has timed the work itself."""
+
+    def close(self) -> None:
+        """Give memory back."""
 
 
-class Slot:
-    """What every slot has. own_rooms: whether the kernels work in memory of its own, as where another thread calls them. room: the
-    memory of a window where the slot is one of it, whose kernels have no other.
+class Slot(Answering):
+    """A struct and its kernels. own_rooms: whether the kernels work in memory of its own, as where another thread calls them.
 
-    data: the struct. problem: the address of the problem. request, since: what it waits for in a window, and from which turn on.
+    room: the memory of a window where the slot is one of it, whose kernels have no other. data: the struct. problem: the address
+    of the problem. request, since: what it waits for in a window, and from which turn on.
     """
 
     data: Any
     problem: int
     request: Any = None
     since = 0
-    _answers: dict[type, Callable[[Any], Any]]
     _put: Callable[[int], None]
 
     def __init__(self, data: Any, *, own_rooms: bool = False, room: Array | None = None) -> None:
@@ -111,10 +117,6 @@ class Slot:
         self._alive.append(room)
         return address(room)
 
-    def answer(self, request: Any) -> Any:
-        """The answer to a request of the method."""
-        return self._answers[type(request)](request)
-
     def put(self) -> None:
         """Write the trajectory where the solve is to where the problem wants it."""
         self._put(self.address)
@@ -129,9 +131,6 @@ class Slot:
     def note_times(self, journal: Journal) -> None:
         """Add the seconds since the last call to the record in the making."""
         journal.spent(*self.seconds)
-
-    def close(self) -> None:
-        """Give memory back."""
 
 
 class ArraySlot(Slot, ABC):

@@ -120,10 +120,11 @@ def test_first_derivatives(name):
 def test_blocks_of_the_stages_are_those_of_the_sparse_hessian(name, hessian):
     make, hold = PROBLEMS[name]
     ocp = make()
-    p = StagedProgram(ocp, interpolated_guess(ocp, ocp.x0, 0.1), hold, hessian)
+    guess = interpolated_guess(ocp, ocp.x0, 0.1)
+    p, convex = StagedProgram(ocp, guess, hold, hessian), "gauss_newton" if hessian == "exact" else hessian
     w, y = point(p), np.random.default_rng(3).standard_normal(p.rows)
-    for convex, expected in ((False, p.hessian(w, 0.7, y)), (True, p.convex_hessian(w, 0.7, y))):
-        found = p.stage_hessian(w, 0.7, y, convex)
+    for kind, found in ((hessian, p.hessian(w, 0.7, y)), (convex, p.convex_hessian(w, 0.7, y))):
+        expected = Transcription(ocp, guess, hold, kind).hessian(w, 0.7, y)
         np.testing.assert_allclose(found.assembled.toarray(), expected.toarray(), rtol=1e-14)
         np.testing.assert_array_equal(found.assembled.indices, expected.indices)
 
@@ -132,9 +133,9 @@ def test_blocks_of_the_stages_are_those_of_the_sparse_hessian(name, hessian):
 def test_blocks_of_the_stages_are_those_of_the_sparse_jacobian(name):
     make, hold = PROBLEMS[name]
     ocp = make()
-    p = StagedProgram(ocp, interpolated_guess(ocp, ocp.x0, 0.1), hold)
+    p, plain = (kind(ocp, interpolated_guess(ocp, ocp.x0, 0.1), hold) for kind in (StagedProgram, Transcription))
     w = point(p)
-    (gradient, J), (expected, sparse) = p.stage_derivatives(w), p.differentiate(w)
+    (gradient, J), (expected, sparse) = p.differentiate(w), plain.differentiate(w)
     np.testing.assert_array_equal(gradient, expected)
     np.testing.assert_array_equal(J.assembled.toarray(), sparse.toarray())
 

@@ -15,8 +15,8 @@ from trajopt.solvers.methods.interior_point import BLOCKED, InteriorPoint, Size
 from trajopt.solvers.methods.interior_requests import Take
 from trajopt.solvers.options import IPMOptions
 from trajopt.solvers.rules.interior_measures import Violation
+from trajopt.solvers.window import interior_workspace
 from trajopt.solvers.window.interior_slot import InteriorSlot
-from trajopt.solvers.window.interior_workspace import Workspace
 
 pytestmark = pytest.mark.needs_compiler
 GOAL = np.array([0.4, 0.3, 0.0, 0.0])
@@ -51,7 +51,7 @@ def in_numpy(monkeypatch):
 
     def run(*args, **fields):
         with monkeypatch.context() as patched:
-            patched.setattr(Workspace, "slot", lambda self: None)
+            patched.setattr(interior_workspace, "serves", lambda *_, **__: False)
             return to.solve(*args, solver="ipm", **fields)
 
     return run
@@ -61,7 +61,13 @@ def in_numpy(monkeypatch):
 def calls(monkeypatch):
     """The requests that kernels have answered."""
     asked, original = [], InteriorSlot.answer
-    monkeypatch.setattr(InteriorSlot, "answer", lambda self, request: asked.append(request) or original(self, request))
+
+    def noted(self, request):
+        if type(self) is InteriorSlot:
+            asked.append(request)
+        return original(self, request)
+
+    monkeypatch.setattr(InteriorSlot, "answer", noted)
     return asked
 
 
@@ -143,10 +149,10 @@ def test_steps_for_feasibility_alone_come_between(most, last, code, in_numpy, mo
     monkeypatch.setattr(Restoration, "run", lambda self, *a, **k: ran.append(original(self, *a, **k)) or ran[-1])
     ocp = swing(np.array([30.0, 0.3, 0.0, 0.0]))
     found = by_ipm(ocp, guess_of(ocp, 1.0), {"max_iterations": most})
-    ways = [restored.verdict for restored in ran]
+    ways = [restored.verdict for restored, *_ in ran]
     ran.clear()
     expected = in_numpy(ocp, guess_of(ocp, 1.0), {"max_iterations": most})
-    assert ways == [restored.verdict for restored in ran] == ["back", last]
+    assert ways == [restored.verdict for restored, *_ in ran] == ["back", last]
     assert found.status.code is expected.status.code is code
     assert found.iterations == expected.iterations and found.cost == pytest.approx(expected.cost, rel=1e-6)
 
@@ -154,15 +160,17 @@ def test_steps_for_feasibility_alone_come_between(most, last, code, in_numpy, mo
 def test_steps_that_creep_give_way_to_steps_for_feasibility_alone(in_numpy, monkeypatch):
     """A joint within a narrow range until the last time step, which is to take it far out."""
     ran, original = [], Restoration.run
-    monkeypatch.setattr(Restoration, "run", lambda self, *a, **k: ran.append(k) or original(self, *a, **k))
+    monkeypatch.setattr(
+        Restoration, "run", lambda self, p, other, r: ran.append(r.wholly) or original(self, p, other, r)
+    )
     ocp = swing(np.array([0.5, 0.2, 0.0, 0.0]))
     dynamics = to.SampledSystem(ocp.phases[0].dynamics.sampling.called, "rk4")
     phase = replace(ocp.phases[0], dynamics=dynamics, constraints=(narrow(ocp),), terms=ocp.phases[0].terms[:1])
     ocp = replace(ocp, phases=(phase,), u_lower=None, u_upper=None)
     found = to.solve(ocp, options={"max_iterations": 60}, solver="ipm")
-    assert ran == [{"wholly": True}]
+    assert ran == [True]
     expected = in_numpy(ocp, options={"max_iterations": 60})
-    assert ran == 2 * [{"wholly": True}] and found.iterations == expected.iterations
+    assert ran == [True, True] and found.iterations == expected.iterations
     for a, e in zip(found.history, expected.history, strict=True):
         assert (a.cost, a.step_length) == pytest.approx((e.cost, e.step_length), rel=1e-4), a.iteration
     again = to.solve(ocp, options={"max_iterations": 60}, solver="ipm")  # in memory that was used

@@ -15,7 +15,8 @@ from trajopt.solvers.direct.transcription import Transcription
 from trajopt.solvers.interior.stage_program import StageProgram
 from trajopt.solvers.options import IPMOptions
 from trajopt.solvers.window import interior_status
-from trajopt.solvers.window.interior import solve_program
+from trajopt.solvers.window.interior import solve_interior
+from trajopt.solvers.window.interior_workspace import Workspace
 from trajopt.stage.stages import StageValues
 
 REST = np.r_[0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0]
@@ -66,7 +67,7 @@ def textbook_solution(problem, **options):
     program = StageProgram(ocp, np.zeros((1, m)), "exact")
     program.stages[0] = TextbookStages(nlp)
     guess = Guess(np.zeros((2, 1)), np.array(problem.start, dtype=float)[None])
-    return solve_program(program, guess, IPMOptions(**options)), nlp
+    return solve_interior(Workspace(program), guess, IPMOptions(**options), None, None), nlp
 
 
 @pytest.mark.parametrize("strategy", ["adaptive", "monotone"])
@@ -226,7 +227,7 @@ def test_a_step_is_that_of_the_dense_system():
     z.zl[low], z.zu[high] = rng.uniform(0.5, 2.0, low.sum()), rng.uniform(0.5, 2.0, high.sum())
     program.second(p, 1.0, z)
     system.condense(p, z, mu, 1.0)
-    assert system.factor() and not system.reflected
+    assert system.factor() and not system.data.reflected
     step = system.solve(p, z, tau, system.empty_step())
 
     t = Transcription(ocp, Guess(p.xs, p.us))  # the same rows and Hessian, in its order

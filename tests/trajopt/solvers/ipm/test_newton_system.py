@@ -14,9 +14,9 @@ from dynamics_backends.systems.bodies.free_body import FreeBody
 from trajopt import OCP, StatusCode, bounded, control_cost, state_bounds, state_cost
 from trajopt.results.records import Journal
 from trajopt.solvers.interior.feasibility import Restoration
-from trajopt.solvers.interior.measure import Measures
 from trajopt.solvers.interior.newton import NewtonSystem
 from trajopt.solvers.interior.stage_program import Point, StageProgram
+from trajopt.solvers.methods.interior_requests import Restore
 from trajopt.solvers.rules.curvature import SLOW, Curvature
 from trajopt.solvers.rules.filter import Filter
 from trajopt.solvers.rules.verdicts import BACK
@@ -36,7 +36,7 @@ def with_engine(engine):
 
 
 @pytest.mark.needs_compiler
-def test_points_keep_what_their_second_derivatives_need():
+def test_points_have_second_derivatives_of_their_own():
     """Another point is evaluated between first and second derivatives of a point; the numbers are those of NumPy's stages."""
     blocks = []
     for engine in ("compiled", "numpy"):
@@ -51,7 +51,6 @@ def test_points_keep_what_their_second_derivatives_need():
         program.first(other)
         program.values(other)
         program.second(p, 0.7, z)
-        assert [calls is not None for calls in p.standing] == [engine == "compiled"] * 2
         blocks.append((np.array([objective]), p.d, p.g, p.A, p.B, p.lx, p.lu, p.gx, p.gu, p.Q, p.S, p.R))
     for mine, numpys in zip(*blocks, strict=True):
         close(mine, numpys, 1e-10)
@@ -70,13 +69,13 @@ def test_reflected_hessians_have_the_sizes_of_the_eigenvalues():
     system.condense(p, z, 0.1, 1.0)
     lq = system.lq
     before, last = hessians(lq), lq.Q[-1].copy()
-    assert system.factor() and system.reflected > 1 and system.shift == 0.0
+    assert system.factor() and system.data.reflected > 1 and system.data.shift == 0.0
     changed = [k for k, (a, b) in enumerate(zip(before, hessians(lq), strict=True)) if not np.array_equal(a, b)]
-    assert len(changed) > 1 and min(changed) >= 14 - system.reflected
+    assert len(changed) > 1 and min(changed) >= 14 - system.data.reflected
     for k in changed:
         np.testing.assert_allclose(hessians(lq)[k], size_of(before[k]), atol=1e-9 * np.abs(before[k]).max())
     np.testing.assert_allclose(lq.Q[-1], size_of(last), atol=1e-9 * np.abs(last).max())
-    for k in set(range(14 - system.reflected, 13)) - set(changed):
+    for k in set(range(14 - system.data.reflected, 13)) - set(changed):
         assert np.linalg.eigvalsh(before[k]).min() > 0.0
 
 
@@ -221,12 +220,12 @@ def test_a_small_violation_is_restored_without_a_way_to_the_middle_of_the_bounds
     ocp = OCP.single_phase(dynamics, np.zeros(2), 40, 0.05, [control_cost(1)], terminal_constraints=[goal], **bounds)
     program = StageProgram(ocp, us, "exact")
     own = kernels(2, 1)
-    measures, p = Measures(program, own), Point(program)
+    system, p = NewtonSystem(program, own), Point(program)
     program.place(p, xs, us)
     program.first(p)
-    at = measures.violation(p)
+    at = system.violation(p)
     assert 5e-5 < at.largest < 2e-4
-    restoration = Restoration(program, own, NewtonSystem(program, own), measures, Journal())
-    found = restoration.run(p, Point(program), program.multipliers(), at, 1e-7, Filter(1.0), 1.0, 50, lambda: False)
+    asked = Restore(at, 1e-7, 1.0, Filter(1.0), 50, np.inf, wholly=False)
+    found, point = Restoration(system, Journal()).run(p, Point(program), asked)
     assert found.verdict == BACK and found.iterations <= 3 and found.at.largest < 0.9 * at.largest
-    assert np.abs(found.point.us - us).max() < 0.01
+    assert np.abs(point.us - us).max() < 0.01

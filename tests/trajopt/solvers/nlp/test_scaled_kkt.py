@@ -37,7 +37,7 @@ def _simulated(ocp, us):
 
 def _measured(program, w, y, z):
     f, g = program.evaluate(w)
-    gradient, J = program.stage_derivatives(w)
+    gradient, J = program.differentiate(w)
     by_blocks = scaled_kkt(program, w, f, g, gradient, J, y, z)
     assert by_blocks == pytest.approx(scaled_kkt(program, w, f, g, gradient, J.assembled, y, z), rel=1e-12)
     return by_blocks
@@ -48,7 +48,7 @@ def test_with_the_costates_it_is_the_measure_of_shooting_whatever_the_unit_of_th
     us = np.random.default_rng(0).standard_normal((20, 1))
     ocp = _pendulum(scale)
     program, w = _simulated(ocp, us)
-    gradient, J = program.stage_derivatives(w)
+    gradient, J = program.differentiate(w)
     states = program.ix[1:].ravel()
     y = np.linalg.solve(J.assembled.toarray()[:, states].T, -gradient[states])
     z = np.zeros(program.size)

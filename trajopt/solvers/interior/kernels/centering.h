@@ -2,10 +2,10 @@
    conditions, as their linearization sees it (J. Nocedal, A. Waechter, R. A. Waltz, SIAM J. Optim. 19, 2009).  Steps are linear in sigma.
    Before this text stands interior_point.h. */
 
-/* What sigma is chosen by: the mean complementarity; mean squares of the gradient of the Lagrangian and of the violation; the range of
-   sigma; the share of a distance that a step may take. */
+/* The share of a distance that a step may take, and what sigma is chosen by: the mean complementarity; mean squares of the gradient of the
+   Lagrangian and of the violation; the range of sigma. */
 typedef struct {
-    double mean, dual, primal, low, high, share;
+    double share, mean, dual, primal, low, high;
 } ipm_aim;
 
 /* What the quality function knows of the bounds, side by side: z (distance); steps for mu = 0 and what mean adds to them, over the

@@ -25,13 +25,10 @@ if TYPE_CHECKING:
 
 
 class RowPlaces:
-    """Where the rows stand: dynamics (N, r) and within (N + 1, c) are row numbers, -1 where a stage has fewer than c.
+    """Where the rows stand: dynamics (N, r) and within (N + 1, c) are row numbers, -1 where a stage has fewer than c."""
 
-    pattern (N + 1, c, n + m): entries of G that can differ from zero; None: all.
-    """
-
-    def __init__(self, stages: StagePlaces, dynamics: Array, within: Array, pattern: Array | None = None) -> None:
-        self.stages, self.dynamics, self.pattern = stages, dynamics, pattern
+    def __init__(self, stages: StagePlaces, dynamics: Array, within: Array) -> None:
+        self.stages, self.dynamics = stages, dynamics
         self.count = dynamics.size + int((within >= 0).sum())
         self.within = np.where(within < 0, self.count, within)
 
@@ -44,7 +41,7 @@ class RowPlaces:
         entries.add(rows, states[:-1])
         entries.add(rows, controls)
         mask = (self.within < self.count)[:, :, None] & self.stages.present[:, None, :]
-        entries.add(self.within, self.stages.index, mask if self.pattern is None else mask & self.pattern)
+        entries.add(self.within, self.stages.index, mask)
         return entries.assembly((self.count, self.stages.size))
 
 
@@ -71,7 +68,7 @@ class StageJacobian:
 
     @cached_property
     def assembled(self) -> sp.csc_matrix:
-        """The matrix; its pattern is that of full blocks, within that of the places."""
+        """The matrix; its pattern is that of full blocks."""
         N, r = self.A.shape[:2]
         return self.places.assembly([np.broadcast_to(-np.eye(r), (N, r, r)), self.A, self.B, self.G])
 
@@ -85,7 +82,7 @@ class StageJacobian:
 
     @property
     def T(self) -> _Transposed:
-        """What multiplies rows: J' @ y."""
+        """J', which multiplies rows."""
         return _Transposed(self)
 
     def transposed_product(self, y: Array) -> Array:

@@ -1,15 +1,12 @@
 """Who solves the Newton systems of a QP (:mod:`trajopt.solvers.qp.kkt.kkt_system`).
 
 A QP by its stages is swept by a Riccati recursion (:mod:`trajopt.solvers.qp.kkt.riccati_kkt`) where there is a solver of LQ
-problems to sweep; all others are factorized as sparse matrices (:mod:`trajopt.solvers.qp.kkt.sparse_kkt`). Rows that give way
-are eliminated first (:mod:`trajopt.solvers.qp.kkt.elastic_kkt`).
+problems to sweep; all others are factorized as sparse matrices (:mod:`trajopt.solvers.qp.kkt.sparse_kkt`).
 """
 
 from __future__ import annotations
 
 from trajopt.lq.lq_solver import LQSolver
-from trajopt.solvers.qp.blocks.elastic_rows import ElasticJacobian
-from trajopt.solvers.qp.kkt.elastic_kkt import ElasticKKT, rigid
 from trajopt.solvers.qp.kkt.kkt_system import KKTSystem
 from trajopt.solvers.qp.kkt.riccati_kkt import RiccatiKKT, by_stages
 from trajopt.solvers.qp.kkt.sparse_kkt import SparseKKT
@@ -18,6 +15,4 @@ from trajopt.solvers.qp.qp import QP
 
 def system_of(qp: QP, lq_solver: LQSolver | None) -> KKTSystem:
     """The systems of a QP."""
-    if isinstance(qp.A, ElasticJacobian):
-        return ElasticKKT(qp, system_of(rigid(qp), lq_solver))
     return SparseKKT(qp) if lq_solver is None or not by_stages(qp) else RiccatiKKT(qp, lq_solver)

@@ -9,9 +9,6 @@ Fixed controls and a fixed first state are substituted.  Other equalities E with
 also tells whether H is positive definite where they allow motion (Debreu's lemma).  What that leaves of E dw - b_E, and what
 the reduction to dw loses in dC = D (C dw - b_C), refinement against the full system brings back; its error shrinks by about
 1 / (D s) in every pass, s the curvature of the optimal value along E, and by rounding times D over that of H.
-
-Dynamics with a finite D, as in elastic QPs, are disturbed: A_k x_k + B_k u_k + v_k = x_(k+1) + b_k at the cost v'Dv / 2, which
-makes v more controls.
 """
 
 from __future__ import annotations
@@ -20,12 +17,11 @@ import numpy as np
 
 from dynamics_backends.protocol import Array
 from trajopt.lq.lapack import cholesky, cholesky_solve
-from trajopt.lq.lq import LQProblem, Policy
-from trajopt.lq.lq_solver import LQSolver, NumpyLQ
+from trajopt.lq.lq import LQProblem
+from trajopt.lq.lq_solver import LQSolver
 from trajopt.solvers.qp.blocks.stage_hessian import StageHessian
 from trajopt.solvers.qp.blocks.stage_jacobian import StageJacobian
-from trajopt.solvers.qp.qp import QP
-from trajopt.stage.engine import compiled_lq_solver
+from trajopt.solvers.qp.qp import QP, largest
 
 REFINEMENTS = 6
 EXACT = 1e-15
@@ -76,7 +72,6 @@ class RiccatiKKT:
         self.finite[self.dynamics] = 0.0
         self.finite[m:][self.substituted] = 0.0
         H = self.hessian.plus(self.jacobian.squares(self.finite[:m])).plus_diagonal(self.finite[m:])
-        self.soft = None if held[self.dynamics].all() else weights[self.dynamics]
         n, blocks = self.n, H.blocks
         Q, S, R = (np.ascontiguousarray(b) for b in (blocks[:, :n, :n], blocks[:-1, n:, :n], blocks[:-1, n:, n:]))
         N, nu = places.controls.shape
@@ -91,26 +86,12 @@ class RiccatiKKT:
             held_rows, either = self.held_u[:, :, None], self.held_u[:, :, None] | self.held_u[:, None, :]
             B, S = np.where(self.held_u[:, None, :], 0.0, self.full.B), np.where(held_rows, 0.0, S)
             self.lq = self.full._replace(B=B, S=S, R=np.where(either, np.eye(nu), R))
-        policy = self._swept(self.lq)[1]
+        policy = self.lq_solver.solve_riccati(self.lq)
         return policy.failed_at is None and self._first_state_is_determined(policy.Vxx[0])
 
     def _first_state_is_determined(self, V: Array) -> bool:
         free = ~self.held_x0
         return not free.any() or bool(cholesky(V[np.ix_(free, free)])[1] == 0)
-
-    def _swept(self, lq: LQProblem) -> tuple[LQProblem, Policy, LQSolver]:
-        """The problem with the disturbances of soft dynamics behind its controls, its policy, and who found it."""
-        if self.soft is None:
-            return lq, self.lq_solver.solve_riccati(lq), self.lq_solver
-        (N, n, nu), rows = lq.B.shape, self.soft.shape[1]
-        finite = np.isfinite(self.soft)
-        B, S, R = np.zeros((N, n, nu + rows)), np.zeros((N, nu + rows, n)), np.zeros((N, nu + rows, nu + rows))
-        B[:, :, :nu], S[:, :nu], R[:, :nu, :nu] = lq.B, lq.S, lq.R
-        behind = range(nu, nu + rows)
-        B[:, range(rows), behind], R[:, behind, behind] = finite, np.where(finite, self.soft, 1.0)
-        lq = lq._replace(B=B, S=S, R=R, r=np.concatenate([lq.r, np.zeros((N, rows))], axis=1))
-        solver = self.lq_solver if isinstance(self.lq_solver, NumpyLQ) else compiled_lq_solver(n, nu + rows)
-        return lq, solver.solve_riccati(lq), solver
 
     def _linear(self, a: Array, b: Array) -> LQProblem:
         """The LQ problem whose solution is dw, its first state as far as that is fixed; a (n_w,) with the terms C'D b."""
@@ -130,13 +111,13 @@ class RiccatiKKT:
         m, finite = self.rows, self.finite
         pushed = finite * b
         lq = self._linear(a + self.jacobian.T @ pushed[:m] + pushed[m:], b)
-        lq, policy, solver = self._swept(lq)
+        policy = self.lq_solver.solve_riccati(lq)
         if not self.held_x0.all():
             lq = lq._replace(dx0=_first_state(policy.Vx[0], policy.Vxx[0], lq.dx0, ~self.held_x0))
-        (dx, du), _ = solver.forward(lq, policy)
+        (dx, du), _ = self.lq_solver.forward(lq, policy)
         costates = policy.Vx + (policy.Vxx @ dx[:, :, None])[:, :, 0]
         dw = np.empty_like(a)
-        dw[self.places.states], dw[self.places.controls] = dx, du[:, : self.places.controls.shape[1]]
+        dw[self.places.states], dw[self.places.controls] = dx, du
         both = finite * (np.concatenate([self.jacobian @ dw, dw]) - b)
         both[self.dynamics] = costates[1:, : self.dynamics.shape[1]]
         force = a - self.hessian @ dw - self.jacobian.T @ both[:m]
@@ -148,12 +129,12 @@ class RiccatiKKT:
         m = self.rows
         b = np.where(self.counts, b, 0.0)
         (dw, both), last = self._once(a, b), np.inf
-        enough = EXACT * max(_largest(a), _largest(b))
+        enough = EXACT * max(largest(a), largest(b))
         for _ in range(REFINEMENTS):
             rest_a = a - self.hessian @ dw - self.jacobian.T @ both[:m] - both[m:]
             rest_b = b - np.concatenate([self.jacobian @ dw, dw]) + self.compliance * both
             rest_b = np.where(self.counts, rest_b, 0.0)
-            error = max(_largest(rest_a), _largest(rest_b))
+            error = max(largest(rest_a), largest(rest_b))
             if not enough < error < 0.5 * last:
                 break
             more_w, more = self._once(rest_a, rest_b)
@@ -167,7 +148,3 @@ def _first_state(v: Array, V: Array, given: Array, free: Array) -> Array:
     factor = cholesky(V[np.ix_(free, free)])[0]
     x[free] = cholesky_solve(factor, -(v + V @ given)[free])
     return x
-
-
-def _largest(values: Array) -> float:
-    return float(np.abs(values).max(initial=0.0))

@@ -20,7 +20,7 @@ import numpy as np
 from dynamics_backends.deferred import deferred
 from dynamics_backends.protocol import Array
 from trajopt.solvers.qp.blocks.sparse_assembly import Assembly
-from trajopt.solvers.qp.qp import QP
+from trajopt.solvers.qp.qp import QP, largest
 
 if TYPE_CHECKING:
     import scipy.sparse as sp
@@ -114,18 +114,14 @@ class SparseKKT:
         """The solution after refinement, in the order of elimination."""
         found = self.factor.solve(goal)
         rest = self._rest(goal, found)
-        error = _largest(rest)
+        error = largest(rest)
         for _ in range(REFINEMENTS):
             better = found + self.factor.solve(rest)
             rest = self._rest(goal, better)
-            smaller = _largest(rest)
+            smaller = largest(rest)
             if not smaller < error:
                 break
             enough, found, error = smaller > 0.5 * error, better, smaller
             if enough:
                 break
         return found
-
-
-def _largest(values: Array) -> float:
-    return float(np.abs(values).max(initial=0.0))

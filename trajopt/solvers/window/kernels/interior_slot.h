@@ -3,9 +3,7 @@
    text stand newton.h with what it asks for, interior_stages.h, and the constants of interior_slot.py.
 
    A slot holds two points (where the solve is, and the one that was tried last) and two steps (that of the last system, and a corrected one). */
-#include <time.h>
 
-enum { DERIVATIVES, BACKWARD, ROLLOUT };
 enum { COLD, NEAR, GIVEN, AGAIN }; /* see Way */
 enum { TRIAL = 8 }; /* where a trial stands behind its step */
 
@@ -18,13 +16,9 @@ typedef struct {
 
 /* Requests of each iteration, see interior_requests.py. */
 typedef struct {
-    double scale, reflect, differentiate, mu, share;
-} newton_t;
-
-typedef struct {
-    double scale, reflect, differentiate;
+    double scale, reflect, differentiate, mu, centered;
     ipm_aim aim;
-} center_t;
+} newton_t;
 
 typedef struct {
     double corrected, alpha, alpha_z, known, mu, scale;
@@ -36,7 +30,7 @@ typedef struct {
 
    What follows is a window's.  ahead: by phase, where second derivatives were found ahead (Q), for multipliers foreseen_lambda and foreseen_y; NULL: nowhere.
    waits: the work that the request waits for; then: what follows derivatives; phase: the next one; foresees: whether second derivatives are found with
-   first ones, alpha along the step `along`; soon, centered: see interior_window_step; first, failed, end: where a sweep begins, where it has failed, and
+   first ones, alpha along the step `along`; soon: see interior_window_step; first, failed, end: where a sweep begins, where it has failed, and
    the first knot that is reflected. */
 typedef struct {
     program_t program;
@@ -49,31 +43,22 @@ typedef struct {
     const interior_problem_t *problem;
     long at, second_found;
     double since, seconds[3];
-    union {
-        newton_t newton;
-        center_t center;
-        take_t take;
-        double all[ASKED];
-    } asked;
+    double asked[ASKED];
     double answer[ANSWER];
     const double **ahead;
     double *foreseen_lambda, *foreseen_y;
-    long waits, then, phase, foresees, along, soon, centered, first, failed, end;
+    long waits, then, phase, foresees, along, soon, first, failed, end;
     double push, alpha, scale;
 } interior_t;
 
 /* What evaluations ask for. */
 #define PROBLEM(o) &(o)->program, &(o)->structure, &(o)->problem->own
+/* The request that is answered. */
+#define NEWTON_ASKED(o) ((const newton_t *)(o)->asked)
+#define TAKE_ASKED(o) ((const take_t *)(o)->asked)
 
 static place_t *here(interior_t *o) { return o->places + o->at; }
 static place_t *there(interior_t *o) { return o->places + 1 - o->at; }
-
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 /* Charge the time since the last phase ended to a phase. */
 static void lap(interior_t *o, int phase)
@@ -106,7 +91,7 @@ static void tell_step(interior_t *o, int found, double mu)
 /* -- the start --------------------------------------------------------------------------------------------------------------------- */
 
 /* Take the guess of a problem, within its bounds. */
-static void place_guess(interior_t *o, const interior_problem_t *m, double push)
+EXPORT void interior_place(interior_t *o, const interior_problem_t *m, double push)
 {
     ipm_structure *s = &o->structure;
     o->since = now(), o->problem = m, o->at = 0, o->second_found = 0;
@@ -122,22 +107,25 @@ static void place_guess(interior_t *o, const interior_problem_t *m, double push)
 }
 
 /* The start, of an objective that is known with first derivatives; answer: objective, violation, steepest. */
-static void tell_start(interior_t *o, double push, double objective)
+EXPORT void interior_tell_start(interior_t *o, double push, double objective)
 {
     const ipm_structure *s = &o->structure;
+    o->since = now();
     const filled_t *p = &here(o)->own;
     ipm_push(s, p->g, push, push, p->v);
     o->answer[0] = objective;
     tell_violation(o, here(o), o->answer + 1);
     o->answer[6] = largest(p->lu, s->N * M_, largest(p->lx + N_, s->N * N_, 0.0));
-    lap(o, DERIVATIVES);
+    lap(o, BACKWARD);
 }
 
-/* The guess of a problem within its bounds, with derivatives, without multipliers; answer: see tell_start. */
+/* The guess of a problem within its bounds, with derivatives, without multipliers; answer: see interior_tell_start. */
 EXPORT void interior_start(interior_t *o, const interior_problem_t *m, double push)
 {
-    place_guess(o, m, push);
-    tell_start(o, push, find_first(PROBLEM(o), here(o)));
+    interior_place(o, m, push);
+    const double objective = find_first(PROBLEM(o), here(o));
+    lap(o, DERIVATIVES);
+    interior_tell_start(o, push, objective);
 }
 
 /* Multipliers lambda, y and f by least squares, or zero ones. */
@@ -195,8 +183,7 @@ EXPORT void interior_measure_again(interior_t *o, double mu, double scale)
 static void build_system(interior_t *o, double scale, double mu)
 {
     const ipm_point at = to_read(here(o));
-    o->second_found = 1;
-    lap(o, DERIVATIVES);
+    o->second_found = 1, o->since = now();
     o->system->settings = (ipm_settings){mu, scale, 1.0, 0.0, NEWTON};
     ipm_build(o->system, &at, &o->z);
 }
@@ -207,22 +194,17 @@ static void find_second_here(interior_t *o, double scale)
     o->since = now();
     if (o->second_found) find_first(PROBLEM(o), here(o));
     find_second(PROBLEM(o), scale, &o->z, here(o));
+    lap(o, DERIVATIVES);
 }
 
-/* The step of a system that is factored. */
-static void solve_newton(interior_t *o, double mu, double share)
+/* The step of a system that is factored, if asked for the mu that the quality function chooses. */
+static void solve_newton(interior_t *o)
 {
+    const newton_t *r = NEWTON_ASKED(o);
     const ipm_point at = to_read(here(o));
-    ipm_solve(o->system, &at, &o->z, o->system->rows, share, o->steps[0]);
-    tell_step(o, 1, mu);
-}
-
-/* The step of a system of mu = 0 that is factored, for the mu that the quality function chooses. */
-static void solve_center(interior_t *o, const ipm_aim *aim)
-{
-    const ipm_point at = to_read(here(o));
-    ipm_centered(o->system, &at, &o->z, aim, o->steps[1], o->steps[0]);
-    tell_step(o, 1, o->system->mu_of_step);
+    if (r->centered != 0.0) ipm_centered(o->system, &at, &o->z, &r->aim, o->steps[1], o->steps[0]);
+    else ipm_solve(o->system, &at, &o->z, o->system->rows, r->aim.share, o->steps[0]);
+    tell_step(o, 1, r->centered != 0.0 ? o->system->mu_of_step : r->mu);
 }
 
 static void move(interior_t *o, double alpha, const double *step)
@@ -247,30 +229,33 @@ static void try_length(interior_t *o, double alpha, int differentiate, double *a
     lap(o, ROLLOUT);
 }
 
-/* The Newton step for mu, and its end; answer: see tell_step, and the trial. */
-EXPORT void interior_newton(interior_t *o)
+/* The Newton step, second derivatives being there; whether there is one; answer: see tell_step. */
+EXPORT int interior_solve(interior_t *o)
 {
-    const newton_t *r = &o->asked.newton;
-    find_second_here(o, r->scale);
+    const newton_t *r = NEWTON_ASKED(o);
     build_system(o, r->scale, r->mu);
     const int found = ipm_factor(o->system, r->reflect != 0.0);
-    if (found) solve_newton(o, r->mu, r->share);
+    if (found) solve_newton(o);
     else tell_step(o, 0, r->mu);
     lap(o, BACKWARD);
-    if (found) try_length(o, o->system->alpha, r->differentiate != 0.0, o->answer + TRIAL);
+    return found;
 }
 
-/* The Newton step for the mu that the quality function chooses, and its end; answer: see tell_step, and the trial. */
-EXPORT void interior_center(interior_t *o)
+/* The Newton step, and its end; answer: see tell_step, and the trial. */
+EXPORT void interior_newton(interior_t *o)
 {
-    const center_t *r = &o->asked.center;
+    const newton_t *r = NEWTON_ASKED(o);
     find_second_here(o, r->scale);
-    build_system(o, r->scale, 0.0);
-    const int found = ipm_factor(o->system, r->reflect != 0.0);
-    if (found) solve_center(o, &r->aim);
-    else tell_step(o, 0, 0.0);
-    lap(o, BACKWARD);
-    if (found) try_length(o, o->system->alpha, r->differentiate != 0.0, o->answer + TRIAL);
+    if (interior_solve(o)) try_length(o, o->system->alpha, r->differentiate != 0.0, o->answer + TRIAL);
+}
+
+/* answer, from the number `at` on: the objective and the violation at the end of a step (ahead), or at the point. */
+EXPORT void interior_tell(interior_t *o, double objective, int at, int ahead)
+{
+    o->since = now();
+    o->answer[at] = objective;
+    tell_violation(o, ahead ? there(o) : here(o), o->answer + at + 1);
+    lap(o, ROLLOUT);
 }
 
 /* Go alpha along the step; answer: objective, violation. */
@@ -281,8 +266,8 @@ EXPORT void interior_try(interior_t *o, double alpha)
 }
 
 /* The second-order correction of a step of that length whose end was tried; first: of the step itself, else of the last correction.  answer:
-   alpha, alpha_z, size, objective, violation. */
-EXPORT void interior_correct(interior_t *o, double length, int first, double share)
+   alpha, alpha_z, size. */
+EXPORT void interior_correct_step(interior_t *o, double length, int first, double share)
 {
     const ipm_structure *s = &o->structure;
     const ipm_point start = to_read(here(o));
@@ -303,6 +288,12 @@ EXPORT void interior_correct(interior_t *o, double length, int first, double sha
     lap(o, BACKWARD);
     o->answer[0] = o->system->alpha, o->answer[1] = o->system->alpha_z;
     o->answer[2] = largest(o->steps[1]->v, numbers(s), 0.0);
+}
+
+/* The same, and its end; answer: also objective and violation. */
+EXPORT void interior_correct(interior_t *o, double length, int first, double share)
+{
+    interior_correct_step(o, length, first, share);
     move(o, o->system->alpha, o->steps[1]->v);
     o->answer[3] = find_values(PROBLEM(o), there(o));
     tell_violation(o, there(o), o->answer + 4);
@@ -310,10 +301,11 @@ EXPORT void interior_correct(interior_t *o, double length, int first, double sha
 }
 
 /* Multipliers at the point that was taken; answer: its measures. */
-static void take_multipliers(interior_t *o, const take_t *r)
+EXPORT void interior_take_multipliers(interior_t *o)
 {
+    const take_t *r = TAKE_ASKED(o);
     const ipm_step *step = o->steps[r->corrected != 0.0];
-    lap(o, DERIVATIVES);
+    o->since = now();
     ipm_take(&o->structure, here(o)->own.v, &step->z, r->alpha, r->alpha_z, r->mu, KAPPA_SIGMA, &o->z);
     if (o->program.carried) o->program.carried(step->v + N_, r->alpha, o->structure.N, o->z.lambda);
     tell_measures(o, r->mu, r->scale);
@@ -324,8 +316,9 @@ static void take_multipliers(interior_t *o, const take_t *r)
 EXPORT void interior_take(interior_t *o)
 {
     o->since = now(), o->at = 1 - o->at, o->second_found = 0;
-    if (o->asked.take.known == 0.0) find_first(PROBLEM(o), here(o));
-    take_multipliers(o, &o->asked.take);
+    if (TAKE_ASKED(o)->known == 0.0) find_first(PROBLEM(o), here(o));
+    lap(o, DERIVATIVES);
+    interior_take_multipliers(o);
 }
 
 /* Be at a place, whose point was changed from outside; answer: objective, violation. */
@@ -344,11 +337,4 @@ EXPORT void interior_put(interior_t *o)
     const ipm_structure *s = &o->structure;
     memcpy(o->problem->to_xs, here(o)->xs, sizeof(double) * (s->N + 1) * o->program.nx);
     memcpy(o->problem->to_us, here(o)->own.v + first_control(s), sizeof(double) * s->N * M_);
-}
-
-/* The sizes of interior_t, part_t and interior_problem_t. */
-EXPORT long interior_size(int of)
-{
-    const long sizes[] = {sizeof(interior_t), sizeof(part_t), sizeof(interior_problem_t)};
-    return sizes[of];
 }

@@ -1,13 +1,5 @@
 /* A problem at a point as its compiled stages see it: as trajopt/solvers/interior/stage_program.py has it for NumPy.  Before this text
-   stand newton.h with what it asks for, and stage_types.h. */
-
-/* second_t of stage.h */
-typedef struct {
-    double sigma;
-    const double *lam, *y;
-    void *kept;
-    double *xx, *ux, *uu;
-} curved_t;
+   stand newton.h with what it asks for, stage_types.h and slot.h. */
 
 /* The knots first .. last of a phase, whose rows begin at `row`, `count` a knot, in their library; exact: whether second derivatives
    are those of the Lagrangian, else they come with the first ones and are those of the cost. */
@@ -35,9 +27,8 @@ typedef struct {
 /* A point, its costs by knot, by phase what first derivatives leave for second ones, and its states, which in a vector space are those of v. */
 typedef struct {
     filled_t own;
-    double *cost, *x_next;
+    double *cost, *x_next, *xs;
     void **kept;
-    double *xs;
 } place_t;
 
 /* The values of a problem by phase and at the end. */

@@ -69,6 +69,7 @@ static void window_second(interior_window_t *w, interior_t *o, double scale)
         find_second_of(PROBLEM(o), scale, &o->z, p, i, w->kept_for == p);
     }
     find_second_at_end(PROBLEM(o), scale, &o->z, p);
+    lap(o, DERIVATIVES);
 }
 
 /* What follows when all derivatives are there. */
@@ -76,12 +77,12 @@ static long differentiated(interior_t *o)
 {
     const double objective = find_first_at_end(PROBLEM(o), expanded(o));
     if (o->then == AT_START) {
-        tell_start(o, o->push, objective);
+        interior_tell_start(o, o->push, objective);
     } else if (o->then == AT_TRIAL) {
         o->answer[TRIAL] = objective;
         tell_violation(o, there(o), o->answer + TRIAL + 1);
     } else {
-        take_multipliers(o, &o->asked.take);
+        interior_take_multipliers(o);
     }
     return o->waits = DONE;
 }
@@ -179,10 +180,9 @@ static int serve_stages(interior_window_t *w, interior_t *const *slots, long cou
 static long stepped(interior_window_t *w, interior_t *o)
 {
     o->since = now();
-    if (o->centered) solve_center(o, &o->asked.center.aim);
-    else solve_newton(o, o->asked.newton.mu, o->asked.newton.share);
+    solve_newton(o);
     o->along = 0, o->alpha = o->system->alpha;
-    if (o->asked.newton.differentiate == 0.0) {
+    if (NEWTON_ASKED(o)->differentiate == 0.0) {
         try_length(o, o->alpha, 0, o->answer + TRIAL);
         return o->waits = DONE;
     }
@@ -195,9 +195,9 @@ static long swept(interior_window_t *w, interior_t *o, long failed)
 {
     o->failed = failed;
     if (failed < 0) return stepped(w, o);
-    if (o->asked.newton.reflect != 0.0 && failed < o->end) return o->waits = REFLECTIONS;
+    if (NEWTON_ASKED(o)->reflect != 0.0 && failed < o->end) return o->waits = REFLECTIONS;
     if (factor_shifted(o->system)) return stepped(w, o);
-    tell_step(o, 0, o->centered ? 0.0 : o->asked.newton.mu);
+    tell_step(o, 0, NEWTON_ASKED(o)->mu);
     return o->waits = DONE;
 }
 
@@ -254,36 +254,29 @@ EXPORT long interior_window_serve(interior_window_t *w, interior_t *const *slots
 EXPORT long interior_window_start(interior_window_t *w, interior_t *o, const interior_problem_t *m, double push)
 {
     o->push = push;
-    place_guess(o, m, push);
+    interior_place(o, m, push);
     return begin_derivatives(w, o, AT_START, 0);
 }
 
-/* The step of a Newton system: soon: whether it leads to the end, where no second derivatives follow; centered: whether a center_t was asked for, whose
-   first numbers are those of newton_t. */
-EXPORT long interior_window_step(interior_window_t *w, interior_t *o, int soon, int centered)
+/* The step of a Newton system; soon: whether it leads to the end, where no second derivatives follow. */
+EXPORT long interior_window_step(interior_window_t *w, interior_t *o, int soon)
 {
-    const double scale = o->asked.newton.scale;
+    const double scale = NEWTON_ASKED(o)->scale;
     window_second(w, o, scale);
-    build_system(o, scale, centered ? 0.0 : o->asked.newton.mu);
+    build_system(o, scale, NEWTON_ASKED(o)->mu);
     o->system->shift = 0.0, o->system->reflected = 0;
     o->system->matrices->shift = o->system->matrices->soft = 0.0;
-    o->scale = scale, o->soon = soon, o->centered = centered;
+    o->scale = scale, o->soon = soon;
     o->first = o->structure.N, o->end = o->structure.N + 1;
     return o->waits = SWEEPS;
 }
 
 EXPORT long interior_window_take(interior_window_t *w, interior_t *o)
 {
-    const take_t *r = &o->asked.take;
+    const take_t *r = TAKE_ASKED(o);
     o->along = r->corrected != 0.0, o->alpha = r->alpha, o->scale = r->scale;
     o->since = now(), o->at = 1 - o->at, o->second_found = 0;
     if (r->known == 0.0) return begin_derivatives(w, o, AT_TAKEN, !o->soon);
-    take_multipliers(o, r);
+    interior_take_multipliers(o);
     return o->waits = DONE;
-}
-
-/* The sizes of interior_window_t and window_phase_t. */
-EXPORT long interior_window_size(int of)
-{
-    return of == 0 ? sizeof(interior_window_t) : sizeof(window_phase_t);
 }

@@ -1,5 +1,5 @@
 /* What the kernels of slots share: how the phases of a problem and its LQ problems are computed, and sums over arrays.  Before this text stand
-   lq_types.h and stage_types.h.
+   lq_types.h, stage_types.h and slot.h.
 
    Nothing here and in the kernels behind it knows the sizes of a problem: what does comes as functions, compiled for it.  So this is compiled once. */
 
@@ -43,15 +43,7 @@ typedef struct {
     long plain;
 } iterate_t;
 
-enum { DERIVATIVES, BACKWARD, ROLLOUT };
 enum { NONE = -1 };
-
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 /* Reductions go in PARTS at once: a compiler may not change their order by itself. */
 #define PARTS 16

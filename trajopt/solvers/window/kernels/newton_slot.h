@@ -5,14 +5,6 @@
    A slot holds two points (where the solve is, and the next one), three steps (two that are tried, and the last one taken) and the
    trajectories of the step lengths tried last.  In a window of many problems (newton_window.h) slots hold no expansions. */
 
-/* second_t of stage.h */
-typedef struct {
-    double sigma;
-    const double *lam, *y;
-    void *kept;
-    double *xx, *ux, *uu;
-} curved_t;
-
 /* A phase: expansions with the exact and with the Gauss-Newton Hessian of the cost, rollouts, and the second derivatives of its time steps
    contracted with costates. */
 typedef struct {
@@ -47,7 +39,7 @@ typedef struct {
     const newton_phase_t *phases;
     final_t end, plain_end;
     sweeps_t sweeps;
-    long N, nx, count, alike, widest, trials, lengths;
+    long N, nx, count, alike, widest, trials;
     iterate_t points[2];
     newton_step_t steps[3];
     double *Vx, *Vxx, *cQ, *cS, *cR, *oQ, *oS, *oR, *mQ, *mS, *mR, *mr, *z, *move, *bend, *push, *pull, *own_alphas, *size, *X, *U, *D, *cost, *part_cost;
@@ -487,11 +479,4 @@ static void newton_hand_over(const newton_t *from, newton_t *to)
     copy(to->last->K, from->last->K, N * m * to->sweeps.n), copy(to->last->k, from->last->k, N * m);
     if (from->bounded) copy(to->z, from->z, 2 * N * m), to->barrier.mu = from->barrier.mu;
     to->last->fraction = from->last->fraction, to->has_policy = from->has_policy, to->ahead_of = NULL, to->other_known = to->curvature_known = 0;
-}
-
-/* The sizes of newton_t, newton_phase_t and newton_problem_t. */
-EXPORT long newton_size(int of)
-{
-    const long sizes[] = {sizeof(newton_t), sizeof(newton_phase_t), sizeof(newton_problem_t)};
-    return sizes[of];
 }

@@ -16,7 +16,6 @@ typedef struct {
     void (*tried)(const tried_t *of, long first, long last, void *room);
 } window_phase_t;
 
-/* alone: a slot with expansions. */
 typedef struct {
     long count;
     const window_phase_t *phases;
@@ -26,7 +25,6 @@ typedef struct {
     void (*attempts)(lq_attempt *lane, long N, const lq_asked *of,
                      void (*expand)(void *at, long i, const void *lambda, const lq_vectors *plain, const lq_vectors *exact), void *at, void *w);
     void *room, *attempts_room;
-    newton_t *alone;
 } newton_window_t;
 
 /* -- requests --------------------------------------------------------------------------------------------------------------------------- */
@@ -306,5 +304,3 @@ EXPORT void window_trials(const newton_window_t *w, newton_t *const *slots, long
         o->waits = DONE;
     }
 }
-
-EXPORT long window_size(int of) { return of == 0 ? sizeof(newton_window_t) : sizeof(window_phase_t); }

@@ -542,10 +542,3 @@ EXPORT void shooting_put(shooting_t *s)
     copy(s->problem->to_xs, here(s)->xs, (s->N + 1) * s->nx);
     copy(s->problem->to_us, here(s)->us, s->N * s->sweeps.m);
 }
-
-/* The sizes of shooting_t, shooting_problem_t and phase_t. */
-EXPORT long shooting_size(int of)
-{
-    const long sizes[] = {sizeof(shooting_t), sizeof(shooting_problem_t), sizeof(phase_t)};
-    return sizes[of];
-}

@@ -268,6 +268,3 @@ EXPORT void window_serve(const shooting_window_t *w, shooting_t *const *slots, l
     else if (kind < ROLLS) serve_sweeps(w, slots, count);
     else serve_rolls(w, slots, count);
 }
-
-/* The sizes of shooting_window_t and window_phase_t. */
-EXPORT long window_size(int of) { return of == 0 ? sizeof(shooting_window_t) : sizeof(window_phase_t); }
