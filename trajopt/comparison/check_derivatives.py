@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -107,7 +108,7 @@ def check_derivatives(
     guess: near which the random points lie, default x0 and zero controls. method, engine: of the problem's derivatives, default
     those of the backend of its first phase; other methods are compared too, where the problem is small. points: for first
     derivatives of each part. whole: leave nothing out on a large robot.
-    Raises ValueError for a problem without a time step that has a backend, where no method is given.
+    Raises TypeError for what is no problem, ValueError for one without a time step that has a backend, where no method is given.
 
     >>> import trajopt as to
     >>> cart = to.FunctionMap(lambda x, u, t, p: [x[1], u[0]], 2, 1, second_order=True)
@@ -115,6 +116,10 @@ def check_derivatives(
     >>> all(check.passed for check in to.check_derivatives(ocp))
     True
     """
+    if not isinstance(ocp, OCP):
+        raise TypeError(
+            f"the problem is a {type(ocp).__name__}; expected a trajopt.OCP, such as the .ocp of a loaded problem"
+        )
     backends = [s.backend for s in (phase.dynamics.sampling for phase in ocp.phases) if s is not None]
     if not backends and method is None:
         raise ValueError(
@@ -122,14 +127,12 @@ def check_derivatives(
         )
     own = method or backends[0].name
     engine = engine or (backends[0].engine if backends else "numpy")
-    guess = guess or constant_guess(ocp)
     if any(b.engine != "numpy" for b in backends):
         ocp = with_backend(ocp, {"name": backends[0].name, "engine": "numpy", **backends[0].options})
     extent = Extent.of(ocp, own, whole)
     count = min(points, FEW) if extent.part else points
-    check = _Check(ocp, guess, extent, engine, count, np.random.default_rng(seed))
-    yield from check.dynamics()
-    yield from check.residuals()
+    check = _Check(ocp, guess or constant_guess(ocp), extent, engine, count, np.random.default_rng(seed))
+    return chain(check.dynamics(), check.residuals())
 
 
 def random_points(

@@ -107,7 +107,7 @@ def discrete_dynamics(
     function: F, written for one state as :class:`~trajopt.FunctionMap` says, with nx results; all solvers and backends serve. dt
     weighs running costs and gives t its steps; F itself reads no dt: give it as a parameter where it matters. Such steps cannot be
     cut, so that solutions are not replayed on finer ones.
-    Raises UnknownName for a backend.
+    Raises UnknownName for a backend, TypeError for an nx that is no number.
 
     >>> import trajopt as to
     >>> step = to.discrete_dynamics(lambda x, u, t, p: [x[0] + 0.1 * x[1], x[1] + 0.1 * u[0]], 2, 1)
@@ -115,12 +115,21 @@ def discrete_dynamics(
     >>> bool(abs(to.solve(ocp, solver="slq").xs[-1]).max() < 0.01)
     True
     """
-    next_state = FunctionMap(function, nx, nu)
-    jump = FunctionMap(partial(_displacement, next_state), nx, nu, control_names=control_names)
+    if not isinstance(nx, (int, np.integer)):
+        raise TypeError(f"nx is a {type(nx).__name__}; discrete dynamics have states of nx numbers, in no group")
+    next_state = FunctionMap(function, int(nx), nu)
+    jump = FunctionMap(partial(displacement, next_state), nx, nu, control_names=control_names)
     return ImpactStage(make_backend(jump, backend), takes_time=True)
 
 
-def _displacement(next_state: FunctionMap, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> list[Scalar]:
+def displacement(next_state: FunctionMap, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> list[Scalar]:
     """F(x, u, t, p) - x. Raises ValueError for another number of results."""
     moved = next_state.called.counted(rows_of(next_state(x, u, t, p)))
     return [moved[i] - x[i] for i in range(next_state.manifold.nx)]
+
+
+def next_state_of(map: Map) -> FunctionMap | None:
+    """The user's function F of discrete dynamics, of their jump; None for other maps."""
+    function = getattr(map, "function", None)
+    found = isinstance(function, partial) and function.func is displacement
+    return function.args[0] if isinstance(function, partial) and found else None

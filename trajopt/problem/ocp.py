@@ -4,7 +4,8 @@
     subject to  x_0 given,  x_(k+1) = F_k(x_k, u_k, t_k, dt_k, p),  u_lower <= u_k <= u_upper,
                 lower <= g(x_k, u_k, t_k, p) <= upper  for the constraints of a phase,  likewise for terminal ones at x_N
 
-A stage without duration, such as an impact, weighs its terms with 1 in place of dt_k.
+An objective term is w'f in place of 1/2 |r|_w^2.  A stage without duration, such as an impact, weighs its terms with 1 in place of
+dt_k, trapezoidal quadrature terms of the state with (dt_(k-1) + dt_k) / 2 (:mod:`trajopt.problem.terms`).
 All phases share the state manifold and nu; a map with fewer controls reads the first ones and ignores the rest.
 """
 
@@ -368,7 +369,8 @@ class OCP:
     def updated(self, name: str, **changes: Values) -> OCP:
         """This problem with other values in every cost term and constraint of this name.
 
-        changes: ``weight`` of a term, ``lower`` and ``upper`` of a constraint, and parameters by name.
+        changes: ``weight`` of a term, ``lower`` and ``upper`` of a constraint, and parameters by name; of values by knot, (N, n),
+        the last row holds at the end.
         Raises ValueError if nothing has this name, or has no such value.
         """
         self.parts_named(name)
@@ -379,6 +381,7 @@ class OCP:
         phases = tuple(
             replace(phase, terms=change(phase.terms), constraints=change(phase.constraints)) for phase in self.phases
         )
+        changes = {key: v[-1] if (v := np.asarray(value, float)).ndim == 2 else value for key, value in changes.items()}
         terminal, final = change(self.terminal), change(self.terminal_constraints)
         return replace(self, phases=phases, terminal=terminal, terminal_constraints=final)
 

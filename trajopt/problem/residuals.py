@@ -45,10 +45,10 @@ def linear(state: int, control: int, x: Rows, u: Rows, t: Scalar, p: Parameters)
     return [sum([*along, *(p["control"][i] * u[i] for i in range(control))])]
 
 
-def scaled(residual: Map, factor: float, x: Rows, u: Rows, t: Scalar, p: Parameters) -> list[Scalar]:
-    """A residual times a factor."""
-    rows = residual(x, u, t, p)
-    return [factor * rows[i] for i in range(residual.n_out)]
+def scaled(residual: Map, x: Rows, u: Rows, t: Scalar, p: Parameters) -> list[Scalar]:
+    """A residual times the parameter ``quadrature``."""
+    rows = residual(x, u, t, {key: value for key, value in p.items() if key != "quadrature"})
+    return [p["quadrature"][0] * rows[i] for i in range(residual.n_out)]
 
 
 def frame_position(model: Model, frame: int, x: Rows, u: Rows, t: Scalar, p: Parameters) -> list[Scalar]:

@@ -152,7 +152,8 @@ def linear_cost(
     """l = weight (a'x + b'u): prices of states and of controls, such as those of slacks or of fuel.
 
     state: a, (nx,) or (N, nx), in the numbers of the state. control: b, (nu,) or (N, nu). Both can be changed between solves, as
-    the parameters ``state`` and ``control``. Raises ValueError for neither, and for a state of another size.
+    the parameters ``state`` and ``control``. A price has no curvature: the problem needs bounds, or a curved cost beside it.
+    Raises ValueError for neither, for a number, and for a state of another size.
 
     >>> import numpy as np, trajopt as to
     >>> price = to.linear_cost(to.vector_space(2), control=[2.0])
@@ -164,6 +165,11 @@ def linear_cost(
     given = {key: np.asarray(value, float) for key, value in slopes.items() if value is not None}
     if not given:
         raise ValueError(f"term {name!r}: give the slope in the state, in the control, or both")
+    for key, value in given.items():
+        if not value.ndim:
+            raise ValueError(
+                f"term {name!r}: {key} is a number; give one slope for each entry, such as {key} = [{value:g}]"
+            )
     nx, nu = (given[key].shape[-1] if key in given else 0 for key in slopes)
     if nx not in (0, whole.nx):
         raise ValueError(f"term {name!r}: state has {nx} entries; expected (nx = {whole.nx},) or (N, {whole.nx})")
@@ -171,28 +177,36 @@ def linear_cost(
     return CostTerm(name, residual, np.asarray(weight), finite_parameters(f"term {name!r}", given), squared=False)
 
 
-def trapezoidal(running: Sequence[CostTerm], dt: Array) -> tuple[list[CostTerm], list[CostTerm]]:
-    """Running terms whose sum over the time steps dt (N,) [s] is the trapezoidal rule, and what it adds at the end.
+QUADRATURE = "quadrature"
+"""Parameter of running terms by the trapezoidal rule: the factor of each knot."""
 
-    The rule halves the weight of the first knot and adds half a time step at the last one; for terms that read controls, which are
+
+def trapezoidal(running: Sequence[CostTerm], dt: Array) -> tuple[list[CostTerm], list[CostTerm]]:
+    """Running terms whose sum over the time steps dt (N,) [s] is the trapezoidal rule, and its terms at the end.
+
+    Knot k has the weight (dt_(k-1) + dt_k) / 2 in place of dt_k, the last one dt_(N-1) / 2; for terms that read controls, which are
     held over each step, the rectangle rule stays. References and weights given by knot keep their last row at the end.
     """
+    factors = 0.5 * (1.0 + np.concatenate([[0.0], dt[:-1]]) / dt)
     found, end = [], []
     for term in running:
         if term.residual.nu:
             found.append(term)
             continue
-        weight = np.array(np.broadcast_to(term.weight, (len(dt), term.residual.n_out)))
-        last, weight[0] = weight[-1].copy(), 0.5 * weight[0]
-        factor = 0.5 * float(dt[-1])
-        of_end = partial(residuals.scaled, term.residual, float(np.sqrt(factor)) if term.squared else factor)
-        residual = FunctionMap(
-            of_end, term.residual.manifold, 0, term.residual.n_out, output_names=term.residual.output_names
-        )
-        values = {key: v[-1] for key, v in term.parameters.items() if v.ndim == 2}
-        found.append(replace(term, weight=weight))
-        end.append(replace(term, residual=residual, weight=last, parameters={**term.parameters, **values}))
+        found.append(_weighed(term, factors[:, None]))
+        last = {key: v[-1] if v.ndim == 2 else v for key, v in term.parameters.items()}
+        weight = term.weight[-1] if term.weight.ndim == 2 else term.weight
+        end.append(_weighed(replace(term, weight=weight, parameters=last), np.array([0.5 * dt[-1]])))
     return found, end
+
+
+def _weighed(term: CostTerm, factor: Array) -> CostTerm:
+    """A term on the state times a factor, (1,) or (N, 1), which is a parameter of its own: weights stay those of the user."""
+    inner = term.residual
+    function = partial(residuals.scaled, inner)
+    residual = FunctionMap(function, inner.manifold, 0, inner.n_out, output_names=inner.output_names)
+    values = {**term.parameters, QUADRATURE: np.sqrt(factor) if term.squared else factor}
+    return replace(term, residual=residual, parameters=values)
 
 
 def state_cost(manifold: AnyManifold, reference: Values, weight: Values = 1.0, name: str = "state") -> CostTerm:

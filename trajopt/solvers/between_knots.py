@@ -1,7 +1,8 @@
 """Solves that keep inequalities between the knots too, by margins.
 
 Where the motion violates an inequality within time steps, its bound is tightened at the knots beside them by MARGIN times the
-violation, and the problem is solved again from its solution.  Margins add up over at most ROUNDS solves.
+violation, and the problem is solved again from its solution.  Margins add up over at most ROUNDS solves; where one fails or does
+not help, the solution before it is returned.
 """
 
 from __future__ import annotations
@@ -11,18 +12,23 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from trajopt.guesses.guesses import Guess
 from trajopt.guesses.warm_start import WarmStart
 from trajopt.problem.ocp import OCP
 from trajopt.results.records import Callback
 from trajopt.results.solution import Solution
-from trajopt.results.status import STOPPED
+from trajopt.results.status import StatusCode
+from trajopt.solvers import termination
 from trajopt.solvers.methods.delegation import Continued
 from trajopt.solvers.options import LEAST_TIME
 from trajopt.validation.between_knots import BetweenKnots, tightened
 
 MARGIN, ROUNDS = 1.2, 8
 """By how many times a violation its bound is tightened, and how often at most."""
+PROGRESS = 0.7
+"""The largest violation falls below this share of the last one, or margins do not help."""
 NEAR_BARRIER = 1e-4
 """The barrier parameter that a solve begins with near its solution."""
 
@@ -46,28 +52,39 @@ def keep_between_knots(
     began = time.perf_counter() - spent
     near = replace(options, barrier=min(options.barrier, NEAR_BARRIER)) if hasattr(options, "barrier") else options
     told = None if callback is None else Continued(callback, len(first.history))
-    while solution.status.success and rounds < ROUNDS:
+    best, least = (solution, tight), np.inf
+    while solution.status.success:
         found = measure(solution)
         if found is None or found.ratio <= 1.0:
             break
+        if rounds == ROUNDS or found.ratio > PROGRESS * least:
+            reason = "Larger margins for the motion between the knots do not help."
+            return _before(solution, best[0], rounds, reason), best[1]
+        best, least = (solution, tight), found.ratio
         if options.time_limit is not None:
             near = replace(near, time_limit=max(LEAST_TIME, options.time_limit - (time.perf_counter() - began)))
-        tight, rounds = tightened(tight, found, MARGIN), rounds + 1
         warm = WarmStart(Guess(solution.xs, solution.us), multipliers=solution.multipliers)
-        again = run(tight, warm, near, told)
-        if again.status.code in STOPPED or not again.status.success:
-            return _told(joined(solution, again), rounds), tight
-        solution = joined(solution, again)
-    return _told(solution, rounds), tight
-
-
-def _told(solution: Solution, rounds: int) -> Solution:
-    """A solution that says after how many solves with margins it was found."""
-    if not rounds:
-        return solution
-    message = f"{solution.status.message} It is the last of {rounds + 1} solves, with margins for the motion between the knots."
+        tighter = tightened(tight, found, MARGIN)
+        again = run(tighter, warm, near, told)
+        if not again.status.success:
+            reason = f"A solve with margins for the motion between the knots ended as {again.status}"
+            ended = _before(joined(solution, again), solution, rounds, reason)
+            if again.status.code is StatusCode.INTERRUPTED:
+                ended = replace(ended, status=termination.interrupted(ended.iterations))
+            return ended, tight
+        solution, tight, rounds = joined(solution, again), tighter, rounds + 1
+    message = solution.status.message
+    if rounds:
+        message = f"{message} It is the last of {rounds + 1} solves, with margins for the motion between the knots."
     status = replace(solution.status, message=message)
-    return replace(solution, status=status, meta={**solution.meta, "margins": rounds})
+    return replace(solution, status=status, meta={**solution.meta, "margins": rounds}), tight
+
+
+def _before(last: Solution, best: Solution, rounds: int, reason: str) -> Solution:
+    """The best solution, with the records of the last one and the reason why that one is not returned."""
+    status = replace(best.status, message=f"{best.status.message} {reason}")
+    meta = {**best.meta, "margins": rounds}
+    return replace(best, status=status, iterations=last.iterations, history=last.history, meta=meta)
 
 
 def joined(before: Solution, after: Solution) -> Solution:

@@ -333,7 +333,7 @@ def checked(ocp: OCP, solution: Solution, options: Any, solved: OCP | None = Non
     limit = max(FEASIBLE, tolerances.constraints)
     found = solver_measures(solution, limit) if LAST_CONTROL in solution.meta else None
     between = partial(_between_knots, ocp, options, solution)
-    return assessed(solved or ocp, solution, tolerances, partial(_replay, ocp, options, solution), between, found)
+    return assessed(ocp, solution, tolerances, partial(_replay, ocp, options, solution), between, found, solved)
 
 
 def checked_afterwards(ocp: OCP, solution: Solution, options: Any) -> Solution:

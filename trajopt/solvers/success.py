@@ -1,8 +1,8 @@
 """The contract of success: one set of checks on the final trajectory, the same after every solver and with any engine.
 
-    (a) feasible     dynamics, bounds and constraint rows hold to ``FEASIBLE``
+    (a) feasible     dynamics, bounds and constraint rows hold to ``FEASIBLE``; between the knots inequalities hold to the tolerance
+                     of :mod:`trajopt.validation.between_knots`
     (b) optimal      scaled KKT error <= ``STATIONARY`` and cost sensitivity <= ``SENSITIVE`` (:mod:`trajopt.solvers.measures`)
-        and between  inequalities hold between the knots to their tolerance (:mod:`trajopt.validation.between_knots`)
     (c) it holds     the replay stays within the replay tolerance and meets the goals (:mod:`trajopt.validation.replay`)
     (d) goals        the trajectory meets the goals of the problem (:mod:`trajopt.problem.goals`)
 
@@ -28,7 +28,7 @@ from trajopt.problem.goals import Goal
 from trajopt.problem.ocp import OCP
 from trajopt.results.solution import Solution
 from trajopt.results.status import STATIONARY, Status, StatusCode
-from trajopt.solvers.measures import Measures, Violation, measures
+from trajopt.solvers.measures import Measures, Violation, largest_violation, measures
 from trajopt.validation.between_knots import BetweenKnots
 from trajopt.validation.broken_limits import broken_limits, has_links
 from trajopt.validation.reach import goals_of
@@ -66,12 +66,13 @@ def assessed(
     replayed: Replayed,
     between: Callable[[], BetweenKnots | None],
     found: Measures | None = None,
+    solved: OCP | None = None,
 ) -> Solution:
     """The solution with the status of the contract, and what the checks found in ``meta``.
 
     tolerances: of the solver that found it, where they are larger than the defaults. replayed: called once, for a trajectory
     that is finite. between: called once, the violations between the knots of a trajectory that is feasible. found: its measures,
-    default those of :mod:`trajopt.solvers.measures`.
+    default those of :mod:`trajopt.solvers.measures`. solved: the problem with margins at whose optimum it is, if not this one.
     meta["measures"]: violation, kkt and sensitivity. meta["replay"]: see :func:`trajopt.validation.replay.as_meta`.
     meta["goals"]: report and missed, sentences about the goals. meta["limits"]: sentence and enforced of each limit exceeded,
     but for self-collision: meta["self_collision"] says that it was not checked.
@@ -79,7 +80,10 @@ def assessed(
     xs, us, K = solution.xs, solution.us, solution.K
     if not (np.isfinite(xs).all() and np.isfinite(us).all() and np.isfinite(K).all()):
         return replace(solution, meta={**solution.meta, "replay": {"left_out": "the trajectory is not finite"}})
-    found = found or measures(ocp, xs, us, K, solution.multipliers, max(FEASIBLE, tolerances.constraints))
+    limit = max(FEASIBLE, tolerances.constraints)
+    found = found or measures(solved or ocp, xs, us, K, solution.multipliers, limit)
+    if solved is not None and solved is not ocp:
+        found = found._replace(violation=largest_violation(ocp, xs, us, limit))
     feasible = found.violation is None or found.violation.ratio <= 1.0
     excess = between() if feasible else None
     goals, times = goals_of(ocp), np.asarray(ocp.times_of(xs))
@@ -104,6 +108,8 @@ def assessed(
         meta["between_knots"] = {"sentence": excess.sentence(), "ratio": excess.ratio, "amount": excess.amount}
     violated = [excess.sentence()] if excess is not None and not excess.ratio <= 1.0 else []
     status = verdict(solution.status, found, broken, missed, max(STATIONARY, tolerances.kkt), violated)
+    if status.code is StatusCode.VIOLATED_BETWEEN_KNOTS and "margins" in meta:
+        status = replace(status, advice="Margins were not enough: use shorter time steps, or a weaker constraint.")
     return replace(solution, status=status, meta=meta)
 
 

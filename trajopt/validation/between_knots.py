@@ -1,8 +1,10 @@
-"""Violations of constraints between the knots, where no solver looks.
+"""Violations of inequalities between the knots, where solvers impose nothing.
 
 The motion within time step k is that of the plan: from x_k, under the control u_k held, for the shares SHARES of the step.  There
-the inequalities of the phase are evaluated, with the looser one of the bounds at the two knots.  Equations are left out: they hold
-at the knots by construction, and between them as far as the time steps are accurate.
+the inequalities of the phase are evaluated, with parameters interpolated between those of the knots and the looser one of their
+bounds.  For constraints on the state, what either end of the step exceeds a bound by is not counted: x0 is given, and behind the
+last knot of a phase other constraints hold.  Equations are left out: they hold at the knots, and between them as far as time steps
+are accurate.
 """
 
 from __future__ import annotations
@@ -22,20 +24,19 @@ from trajopt.step.sensitivities import SampledSystem
 SHARES = (0.25, 0.5, 0.75)
 """Where in a time step constraints are evaluated."""
 TOLERANCE = 1e-3
-"""Tolerance on violations between knots, in the unit of a row; relative where its bound is beyond 1."""
+"""Tolerance on violations between knots, in the unit of a row; relative to the largest of its values and bounds beyond 1."""
 
 
 class BetweenKnots(NamedTuple):
     """Violations between the knots.
 
-    excess: by phase and constraint, (K, nr) by how much each row is violated within each time step, at most. amount, limit: of the
-    row that is worst relative to its tolerance, ``ratio`` times that; name: of the row. time [s]: where; knot: before it.
+    excess: by phase and constraint, (K, nr) by how much each row is violated within each time step, at most. ratio: the largest
+    violation divided by its tolerance; amount and name: of its row; time [s]: where; knot: before it.
     """
 
     excess: tuple[tuple[Array, ...], ...]
     ratio: float = 0.0
     amount: float = 0.0
-    limit: float = 0.0
     name: str = ""
     knot: int = 0
     time: float = 0.0
@@ -51,42 +52,73 @@ class BetweenKnots(NamedTuple):
 
 
 def may_be_violated(ocp: OCP) -> bool:
-    """Whether a problem has inequalities that may be violated between its knots."""
+    """True if a problem has inequalities that may be violated between its knots."""
     return any(_is_watched(phase, c) for phase in ocp.phases for c in phase.constraints)
 
 
 def between_knots(ocp: OCP, xs: Array, us: Array, evaluator: StageEvaluator) -> BetweenKnots:
     """The violations between the knots of a finite plan xs (N + 1, nx), us (N, nu)."""
     excess = [[np.zeros((phase.knots, c.residual.n_out)) for c in phase.constraints] for phase in ocp.phases]
-    found = BetweenKnots(())
-    for share in SHARES:
-        states = evaluator.within_steps(xs, us, share)
-        for i, (phase, knots) in enumerate(zip(ocp.phases, ocp.phase_slices, strict=True)):
-            t = ocp.t[knots] + share * phase.dt
-            for j, c in enumerate(phase.constraints):
-                if not _is_watched(phase, c):
-                    continue
-                over, limits = _excess(c, states[knots], us[knots], t)
+    states = [evaluator.within_steps(xs, us, share) for share in SHARES]
+    times, found = np.asarray(ocp.times_of(xs)), BetweenKnots(())
+    for i, (phase, knots) in enumerate(zip(ocp.phases, ocp.phase_slices, strict=True)):
+        for j, c in enumerate(phase.constraints):
+            if not _is_watched(phase, c):
+                continue
+            at = _Inequality(c, us[knots], ocp.t[knots], phase.dt)
+            ends = slice(knots.start + 1, knots.stop + 1)
+            before, values = at.excess(xs[knots], 0.0)
+            given = 0.0 if c.residual.nu else np.maximum(before, at.excess(xs[ends], 1.0)[0])
+            allowed = TOLERANCE * np.maximum(1.0, np.maximum(np.abs(at.limits), np.abs(values).max(axis=0)))
+            for share, within in zip(SHARES, states, strict=True):
+                over = np.maximum(at.excess(within[knots], share)[0] - given, 0.0)
                 excess[i][j] = np.maximum(excess[i][j], over)
-                ratio = over / (TOLERANCE * np.maximum(1.0, np.abs(limits)))
+                ratio = over / allowed
                 k, row = (int(v) for v in np.unravel_index(int(np.argmax(ratio)), ratio.shape))
                 if ratio[k, row] > found.ratio:
-                    at = knots.start + k
-                    time = float(ocp.times_of(xs)[at] + share * (ocp.times_of(xs)[at + 1] - ocp.times_of(xs)[at]))
-                    worst = float(ratio[k, row]), float(over[k, row]), float(limits[k, row])
-                    found = BetweenKnots((), *worst, c.component_names[row], at, time)
+                    first, last = times[knots.start + k : knots.start + k + 2]
+                    worst = float(ratio[k, row]), float(over[k, row]), c.component_names[row], knots.start + k
+                    found = BetweenKnots((), *worst, float(first + share * (last - first)))
     return found._replace(excess=tuple(map(tuple, excess)))
 
 
+class _Inequality:
+    """The inequalities of a constraint within the time steps dt (K,) [s] from t (K,), under controls us (K, nu)."""
+
+    def __init__(self, c: Constraint, us: Array, t: Array, dt: Array) -> None:
+        self.c, self.us, self.t, self.dt = c, us, t, dt
+        lower, upper = c.bounds(len(t))
+        self._low, self._high = np.minimum(lower, _next(lower)), np.maximum(upper, _next(upper))
+        self._imposed = lower < upper
+        bounds = [np.where(np.isfinite(b), np.abs(b), 0.0) for b in (self._low, self._high)]
+        self.limits = np.maximum(*bounds)
+
+    def excess(self, x: Array, share: float) -> tuple[Array, Array]:
+        """By how much (K, nr) states x (K, nx) after a share of the steps violate them, 0 for equations; and the values."""
+        c = self.c
+        p = {key: v + share * (_next(v) - v) if v.ndim == 2 else v for key, v in c.parameters.items()}
+        with np.errstate(all="ignore"):
+            batch = residual_batch(c.residual, x, self.us, self.t + share * self.dt, p)
+            g = np.asarray(c.residual(*batch)).T
+            over = np.maximum(np.maximum(self._low - g, g - self._high), 0.0)
+        return np.where(np.isfinite(over) & self._imposed, over, 0.0), np.where(np.isfinite(g), g, 0.0)
+
+
 def tightened(ocp: OCP, found: BetweenKnots, share: float) -> OCP:
-    """The problem with its inequalities tighter by this share of their violations between knots, at the knots beside them."""
+    """The problem with its inequalities tighter by this share of their violations between knots, at the knots beside them.
+
+    Those at the first knot stay, where x0 may leave no choice, and equations; two bounds keep their middle between them.
+    """
     phases = []
-    for phase, violated in zip(ocp.phases, found.excess, strict=True):
+    for phase, knots, violated in zip(ocp.phases, ocp.phase_slices, found.excess, strict=True):
         constraints = []
         for c, over in zip(phase.constraints, violated, strict=True):
             if over.any():
-                margin = share * np.maximum(over, np.vstack([over[:1], over[:-1]]))
+                margin = share * np.maximum(over, np.vstack([np.zeros_like(over[:1]), over[:-1]]))
+                if knots.start == 0:
+                    margin[0] = 0.0
                 lower, upper = c.bounds(phase.knots)
+                margin = np.minimum(margin, 0.49 * (upper - lower))
                 c = replace(c, lower=lower + margin, upper=upper - margin)
             constraints.append(c)
         phases.append(replace(phase, constraints=tuple(constraints)))
@@ -94,23 +126,12 @@ def tightened(ocp: OCP, found: BetweenKnots, share: float) -> OCP:
 
 
 def _is_watched(phase: Phase, c: Constraint) -> bool:
-    """Whether a constraint has inequalities, and its phase steps in whose midst they can be evaluated."""
+    """True if a constraint has inequalities, and its phase steps in whose midst they can be evaluated."""
     d = phase.dynamics
     if not isinstance(d, SampledSystem) or isinstance(d.system, MeetsInSteps):
         return False
     return bool((c.lower < c.upper).any())
 
 
-def _excess(c: Constraint, x: Array, u: Array, t: Array) -> tuple[Array, Array]:
-    """By how much (K, nr) inequalities are violated at states (K, nx), and the bounds beyond which they are."""
-    lower, upper = c.bounds(len(x))
-    low, high = np.minimum(lower, _next(lower)), np.maximum(upper, _next(upper))
-    with np.errstate(all="ignore"):
-        g = np.asarray(c.residual(*residual_batch(c.residual, x, u, t, c.parameters))).T
-        over = np.maximum(np.maximum(low - g, g - high), 0.0)
-    limits = np.where(g > high, high, low)
-    return np.where(np.isfinite(over) & (lower < upper), over, 0.0), np.where(np.isfinite(limits), limits, 0.0)
-
-
-def _next(bounds: Array) -> Array:
-    return np.vstack([bounds[1:], bounds[-1:]])
+def _next(rows: Array) -> Array:
+    return np.vstack([rows[1:], rows[-1:]])

@@ -10,6 +10,7 @@ import numpy as np
 
 from dynamics_backends.protocol import Array, DynamicsBackend, FunctionMap, Map, Parameters, is_generic, unwrapped
 from trajopt.guesses.guesses import Guess
+from trajopt.problem.impact_stage import next_state_of
 from trajopt.problem.ocp import OCP, Phase
 from trajopt.problem.terms import CostTerm
 from trajopt.step.contraction import missing_curvature
@@ -136,7 +137,8 @@ def _backend_failure(backend: DynamicsBackend, x: Array, u: Array, p: Parameters
 def _maps(ocp: OCP) -> Iterator[tuple[str, Map, Parameters]]:
     for i, phase in enumerate(ocp.phases):
         if phase.dynamics.sampling is not None:
-            yield f"dynamics of phase {i}", unwrapped(phase.dynamics.sampling.backend.map), _first(phase)
+            map: Any = unwrapped(phase.dynamics.sampling.backend.map)
+            yield f"dynamics of phase {i}", next_state_of(map) or map, _first(phase)
     for kind, parts in (("term", ocp.terms()), ("constraint", ocp.constraints())):
         for part in parts:
             yield f"{kind} {part.name!r}", part.residual, _first(part)

@@ -28,8 +28,6 @@ def test_a_ball_thrown_between_the_knots_is_seen(engine):
     assert found.amount == pytest.approx(A * DT**2 / 8) and found.ratio == pytest.approx(1e3 * found.amount)
     assert (found.knot, found.time) == (0, pytest.approx(0.5 * DT))
     assert found.sentence() == "constraint height: x[0] is violated by 0.01 between knots 0 and 1, at t = 0.1 s"
-    lower, upper = tightened(ocp, found, 1.5).phases[0].constraints[0].bounds(1)
-    assert upper[0, 0] == pytest.approx(1.0 - 1.5 * found.amount) and lower[0, 0] == -np.inf
 
 
 def around(engine: str, horizon: int = 12):
@@ -63,6 +61,79 @@ def test_margins_remove_violations_between_the_knots(solver, engine):
     assert kept.iterations > plain.iterations
     assert [r.iteration for r in kept.history] == [r.iteration for r in calls] == list(range(len(calls)))
     assert f"the last of {kept.meta['margins'] + 1} solves, with margins" in kept.report()
+
+
+def drive(constraints=(), *, x0=(0.0, 0.0), horizon=20, goal=1.0, **given):
+    """A cart that goes from x0 to a goal at rest in a second."""
+    end = [to.bounded(to.state_cost(2, [goal, 0.0]), name="goal")]
+    dt = 1.0 / horizon
+    return to.OCP.single_phase(
+        mass("numpy"), x0, horizon, dt, [to.control_cost(1)], constraints=constraints, terminal_constraints=end, **given
+    )
+
+
+def test_what_is_given_or_no_longer_imposed_is_no_violation():
+    """x0 on the wrong side of a limit, and an end beyond a limit of the way."""
+    low = to.state_bounds(2, [0.0, -np.inf], [np.inf, np.inf], "low")
+    late = to.solve(drive([low], x0=(-0.05, 0.5)), solver="ipm")
+    assert late.status.success and late.xs[0, 0] < 0.0 and late.meta["between_knots"]["ratio"] < 1.0
+    high = to.state_bounds(2, [-np.inf, -np.inf], [0.98, np.inf], "high")
+    found = to.solve(drive([high]), solver="ipm")
+    assert found.status.success and found.xs[-1, 0] == pytest.approx(1.0)
+
+
+def test_limits_given_by_knot_move_between_the_knots():
+    """A wall that recedes with the cart, given by knot."""
+    wall = to.residual_constraint(
+        "wall", lambda x, u, t, p: [p["at"][0] - x[0]], 2, 1, 0.0, np.inf, parameters={"at": np.zeros((20, 1))}
+    )
+    free = to.solve(drive(), solver="ipm")
+    ocp = drive([wall]).updated("wall", at=free.xs[:-1, :1] + 1e-9)
+    found = between_knots(ocp, free.xs, free.us, StageEvaluator(ocp))
+    assert found.amount < 1e-2  # the curve between the rows; without moving with them 0.09
+
+
+def test_margins_leave_equations_and_the_first_knot_alone():
+    lower = np.full((20, 1), -1.0)
+    upper = np.full((20, 1), 0.5)
+    lower[5] = upper[5] = 0.2
+    c = to.residual_constraint("way", lambda x, u, t, p: [x[0]], 2, 1, lower, upper)
+    ocp = drive([c])
+    violated = between_knots(ocp, np.zeros((21, 2)), np.zeros((20, 1)), StageEvaluator(ocp))._replace(
+        excess=((np.full((20, 1), 0.1),),)
+    )
+    low, high = tightened(ocp, violated, 1.0).phases[0].constraints[0].bounds(20)
+    assert (low <= high).all() and (low[0], high[0]) == (-1.0, 0.5) and low[5] == high[5] == 0.2
+    assert low[7, 0] == pytest.approx(-0.9) and high[7, 0] == pytest.approx(0.4)
+
+
+def test_a_solve_that_fails_with_margins_returns_the_one_before():
+    """The power of a cart, which starts at zero whatever the force, and grows within each step."""
+    power = to.residual_constraint("power", lambda x, u, t, p: [u[0] * x[1]], 2, 1, -np.inf, 0.3, nu=1)
+    ocp = drive([power], goal=0.6)
+    plain = to.solve(ocp, solver="ipm")
+    kept = to.solve(ocp, None, {"between_knots": True}, solver="ipm")
+    assert plain.status.code == "violated_between_knots"
+    assert kept.status.code == "violated_between_knots" and kept.cost < 2.0 * plain.cost
+    assert "margins for the motion between the knots" in kept.status.message
+    assert kept.status.advice.startswith("Margins were not enough")
+
+
+def test_ctrl_c_in_a_solve_with_margins_keeps_the_solution_before():
+    plain = to.solve(around("numpy"), solver="ipm")
+
+    def stop(record):
+        if record.iteration > plain.iterations + 1:
+            raise KeyboardInterrupt
+
+    found = to.solve(around("numpy"), None, {"between_knots": True}, stop, solver="ipm")
+    assert found.status.code == "interrupted"
+    np.testing.assert_allclose(found.xs, plain.xs, atol=1e-9)
+
+
+def test_batches_say_that_they_are_not_checked(caplog):
+    to.solve_batch([around("numpy")] * 2, options={"between_knots": True}, solver="ipm")
+    assert "between_knots has no effect in batches" in caplog.text
 
 
 def test_equations_and_problems_without_inequalities_are_not_watched():

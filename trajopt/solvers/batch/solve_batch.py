@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
@@ -27,6 +28,9 @@ from trajopt.stage.start import starting
 
 Told = Callable[[int, int], None]
 """Called now and then with the number of problems that have ended, and that of all; may raise KeyboardInterrupt to stop."""
+
+
+_LOG = logging.getLogger(__name__)
 
 
 def solve_batch(
@@ -81,6 +85,10 @@ def solve_batch(
     problems = _batch_of(ocp, batch)
     require_structure(problems)
     name, chosen = chosen_options(solver, options)
+    if chosen.between_knots:
+        _LOG.warning(
+            "between_knots has no effect in batches, which are not checked between the knots: solve one by one"
+        )
     guesses = _guesses_of(problems, guess)
     flaws = flawed(problems, guesses)
     if check:

@@ -255,17 +255,24 @@ class CompiledStages:
     # -- roll-out -------------------------------------------------------------------------------------------------------
     def finer(self, pieces: int) -> CompiledStages:
         """See :class:`~trajopt.stage.stages.Stages`."""
-        found = copy(self)
+        found = self._view()
         found._substeps *= pieces
-        found.data = found._made(self.library, 0)
+        found.data = found._at(self.library, 0)
         return found
 
     def shortened(self, share: float) -> CompiledStages:
         """See :class:`~trajopt.stage.stages.Stages`."""
-        found = copy(self)
+        found = self._view()
         t, weight, *others = self._values
-        found._values, found._kept_at, found._last = [t, share * weight, *others], b"", (b"", None)
-        found.data = found._made(self.library, 0)
+        found._values = [t, share * weight, *others]
+        found.data = found._at(self.library, 0)
+        return found
+
+    def _view(self) -> CompiledStages:
+        """These stages with nothing that they have kept."""
+        found = copy(self)
+        found._from_knot, found._kept_at, found._last = {}, b"", (b"", None)
+        found.__dict__.pop("_kept", None)
         return found
 
     def rollout(self, trials: Trials) -> Array:
