@@ -53,7 +53,9 @@ class Constraint:
 
     name: for reports. residual: map with nr outputs. lower, upper: a number, (nr,) or (N, nr), infinite where there is no
     bound. parameters: run-time values by name, each (n,), or (N, n) with one row per knot of the phase.
-    composition: of the same residual, if it is a convex or concave function of a nonlinear one.
+    composition: of the same residual, if it is a convex or concave function of a nonlinear one. between_knots: whether a violation
+    between the knots is one of the problem (:mod:`trajopt.validation.between_knots`); False where the problem looks at the motion
+    between them by other means.
 
     Raises ValueError for bounds that do not fit the residual.
     """
@@ -64,6 +66,7 @@ class Constraint:
     upper: Array = 0.0  # type: ignore[assignment]
     parameters: Mapping[str, Array] = field(default_factory=dict)
     composition: Composition | None = None
+    between_knots: bool = True
 
     def __post_init__(self) -> None:
         nr = self.residual.n_out

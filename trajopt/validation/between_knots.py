@@ -23,8 +23,9 @@ from trajopt.step.sensitivities import SampledSystem
 
 SHARES = (0.25, 0.5, 0.75)
 """Where in a time step constraints are evaluated."""
-TOLERANCE = 1e-3
-"""Tolerance on violations between knots, in the unit of a row; relative to the largest of its values and bounds beyond 1."""
+TOLERANCE, OF_BOUND = 1e-3, 5e-3
+"""Tolerances on violations between knots: in the unit of a row, relative to the largest of its values beyond 1; or relative to its
+bound, whichever is larger."""
 
 
 class BetweenKnots(NamedTuple):
@@ -69,7 +70,7 @@ def between_knots(ocp: OCP, xs: Array, us: Array, evaluator: StageEvaluator) -> 
             ends = slice(knots.start + 1, knots.stop + 1)
             before, values = at.excess(xs[knots], 0.0)
             given = 0.0 if c.residual.nu else np.maximum(before, at.excess(xs[ends], 1.0)[0])
-            allowed = TOLERANCE * np.maximum(1.0, np.maximum(np.abs(at.limits), np.abs(values).max(axis=0)))
+            allowed = np.maximum(TOLERANCE * np.maximum(1.0, np.abs(values).max(axis=0)), OF_BOUND * at.limits)
             for share, within in zip(SHARES, states, strict=True):
                 over = np.maximum(at.excess(within[knots], share)[0] - given, 0.0)
                 excess[i][j] = np.maximum(excess[i][j], over)
@@ -130,7 +131,7 @@ def _is_watched(phase: Phase, c: Constraint) -> bool:
     d = phase.dynamics
     if not isinstance(d, SampledSystem) or isinstance(d.system, MeetsInSteps):
         return False
-    return bool((c.lower < c.upper).any())
+    return c.between_knots and bool((c.lower < c.upper).any())
 
 
 def _next(rows: Array) -> Array:

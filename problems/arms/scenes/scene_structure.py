@@ -33,6 +33,10 @@ STATES, TORQUES, RATES = "limits of the motion", "torque limits", "limits of the
 """Names of constraints."""
 
 
+WITHIN: dict[str, Any] = {"between_knots": False}
+"""Of constraints that look at the motion within a time step themselves, or whose shapes are looked at there."""
+
+
 @dataclass(frozen=True)
 class Costs:
     """Weights of time [1/s], of accelerations as shares of ``scale``, and of torques as shares of their limits."""
@@ -95,7 +99,7 @@ class SceneStructure:
             return []
         residual = self._along(Torques(self.model, self._scale()))
         one = np.ones(self.model.nv)
-        return [Constraint(TORQUES, residual, -one, one, {AHEAD: np.array([0.5 / self.knots])})]
+        return [Constraint(TORQUES, residual, -one, one, {AHEAD: np.array([0.5 / self.knots])}, **WITHIN)]
 
     def ends(self) -> tuple[Constraint, Constraint]:
         """Rest at the end, and a configuration there, whose bounds are still to be chosen."""
@@ -127,10 +131,14 @@ class SceneStructure:
             return []
         empty = {"pairs": np.zeros((self.knots, NUMBERS * nr))}
         low, high = np.full((self.knots, nr), -np.inf), np.full((self.knots, nr), np.inf)
-        found = [Constraint(clearance_name(0), Clearances(self.model, self.slots, self.manifold), low, high, empty)]
+        found = [
+            Constraint(clearance_name(0), Clearances(self.model, self.slots, self.manifold), low, high, empty, **WITHIN)
+        ]
         residual = self._along(OfPositions(Clearances(self.model, self.slots)))
         for j, share in enumerate(self.ahead()[1:], 1):
-            found.append(Constraint(clearance_name(j), residual, low, high, {**empty, AHEAD: np.array([share])}))
+            found.append(
+                Constraint(clearance_name(j), residual, low, high, {**empty, AHEAD: np.array([share])}, **WITHIN)
+            )
         return found
 
     def _along(self, inner: Any) -> AlongStep:

@@ -45,6 +45,8 @@ from trajopt.validation.validation import refuse_constraints
 STEP_LENGTHS = np.array([1.0, 0.5, 0.25, 0.125, 0.0])
 ENOUGH = 2
 """Single steps are shortened in good runs too, where the problem jumps."""
+ROUNDING = 1e-12
+"""Relative difference of costs below which the longer step is taken."""
 
 
 class Motion(NamedTuple):
@@ -133,7 +135,7 @@ class RealTimeSLQ(RealTimePlanner):
             tried = evaluator.rollout(xs, us, direction, STEP_LENGTHS, Shooting())
             costs = np.where(np.isfinite(tried.cost), tried.cost, np.inf)
         refused = not np.isfinite(costs).any()
-        best = len(costs) - 1 if refused else int(np.argmin(costs))
+        best = len(costs) - 1 if refused else int(np.argmax(costs <= costs.min() + ROUNDING * np.abs(costs.min())))
         self._regularization = self._regularization.raised() if best else self._regularization.lowered()
         self._shortened = self._shortened + 1 if best else 0
         self._curved = self._curved or (self._may_curve and (refused or self._shortened >= ENOUGH))

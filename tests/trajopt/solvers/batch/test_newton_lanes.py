@@ -47,13 +47,13 @@ def floating(scheme="semi_implicit_euler", substeps=1):
     return to.OCP.single_phase(dynamics, x0, 12, 0.05, terms, [to.state_cost(body.manifold, goal, 20.0, name="goal")])
 
 
-def check_lanes(ocp, n, size, options, *, gains=False):
-    """Starts, and guesses away from them."""
+def check_lanes(ocp, n, size, options, *, gains=False, atol=1e-6):
+    """Starts, and guesses away from them. atol: rounding grows along far ways, most through stiff contacts."""
     x0, guess = shifted(ocp, n, size=size)
     batch = Batch(ocp, {"x0": x0})
     found = to.solve_batch(batch, guess=guess, options=options, solver="ddp", gains=gains, threads=1)
     assert found.meta["how"] == "lanes"
-    check_each(found, batch, guess, options, "ddp", atol=1e-6, rel=1e-6)  # rounding grows along far ways
+    check_each(found, batch, guess, options, "ddp", atol=atol, rel=1e-6)
     return found
 
 
@@ -81,7 +81,7 @@ def test_steps_of_several_stages_in_a_vector_space():
 @pytest.mark.parametrize("problem", [hop, soft_hop])
 def test_contact_phases_and_impacts(problem):
     """Phases of several structures, impacts, terms that read contact forces."""
-    check_lanes(problem("compiled"), 9, 0.02, {"max_iterations": 2})
+    check_lanes(problem("compiled"), 9, 0.02, {"max_iterations": 2}, atol=1e-5)
 
 
 def test_solved_to_the_end_in_any_company():
@@ -192,7 +192,7 @@ def test_bounds_on_the_controls(changes):
 @pytest.mark.parametrize("problem", [floating, lambda: soft_hop("compiled")], ids=["groups", "contacts"])
 def test_bounds_in_other_structures(problem):
     ocp = problem()
-    check_lanes(bounded(ocp, 2.0), 9, 0.02, {"max_iterations": 3}, gains=True)
+    check_lanes(bounded(ocp, 2.0), 9, 0.02, {"max_iterations": 3}, gains=True, atol=1e-5)
 
 
 def test_bounds_in_any_company():
