@@ -191,16 +191,21 @@ def state_bounds(
 ) -> Constraint:
     """lower <= x <= upper on the numbers of the state that have a finite bound.
 
-    lower, upper: (nx,), or one number for all. names: of all numbers of the state. On a vector space they are bounds on variables
-    to the solvers that have such.
-    Raises ValueError where nothing is bounded, or a bound is NaN.
+    lower, upper: (nx,), (N, nx), or one number for all. names: of all numbers of the state. On a vector space they are bounds on
+    variables to the solvers that have such.
+    Raises ValueError where nothing is bounded, a bound is NaN, or has another shape.
     """
     manifold = as_manifold(manifold)
-    low, high = (np.broadcast_to(np.asarray(b, dtype=float), (manifold.nx,)) for b in (lower, upper))
+    given = [np.asarray(b, dtype=float) for b in (lower, upper)]
+    for key, bound in zip(("lower", "upper"), given, strict=True):
+        if bound.ndim > 2 or bound.shape[-1:] not in ((), (1,), (manifold.nx,)):
+            n = manifold.nx
+            raise ValueError(f"constraint {name!r}: {key} has shape {bound.shape}; expected (nx = {n},) or (N, {n})")
+    low, high = np.broadcast_arrays(*given, np.empty(manifold.nx))[:2]
     if np.isnan(low).any() or np.isnan(high).any():
-        bad = int(np.argmax(np.isnan(low) | np.isnan(high)))
+        bad = int(np.argmax(np.atleast_2d(np.isnan(low) | np.isnan(high)).any(axis=0)))
         raise ValueError(f"constraint {name!r}: a bound of number {bad} of the state is NaN; use infinity for none")
-    chosen = tuple(int(i) for i in np.flatnonzero(np.isfinite(low) | np.isfinite(high)))
+    chosen = tuple(int(i) for i in np.flatnonzero(np.atleast_2d(np.isfinite(low) | np.isfinite(high)).any(axis=0)))
     if not chosen:
         raise ValueError(f"constraint {name!r}: no bound is finite; remove the constraint")
     names = names or (manifold.tangent_names if manifold.is_vector_space else [f"x[{i}]" for i in range(manifold.nx)])
@@ -209,8 +214,8 @@ def state_bounds(
         partial(residuals.coordinates, chosen),
         manifold,
         len(chosen),
-        low[list(chosen)],
-        high[list(chosen)],
+        low[..., list(chosen)],
+        high[..., list(chosen)],
         output_names=tuple(names[i] for i in chosen),
     )
 

@@ -105,3 +105,21 @@ def test_the_cost_of_a_trajectory():
     assert ocp.cost(solution.xs, solution.us) == pytest.approx(solution.cost, rel=1e-12)
     with pytest.raises(ValueError, match=r"expected xs \(N \+ 1 = 4, nx = 2\)"):
         ocp.cost(xs[:3], us)
+
+
+@pytest.mark.parametrize("solver", ["ipm", "sqp", "dms", "ddp"])
+def test_bounds_on_the_state_may_be_given_by_knot(solver):
+    """A cart whose speed limit falls along the way; the optimum of each solver is that of IPOPT."""
+    rates = to.FunctionMap(lambda x, u, t, p: [x[1], u[0]], 2, 1, second_order=True)
+    upper = np.full((20, 2), np.inf)
+    upper[:, 1] = np.linspace(3.0, 0.6, 20)
+    speed = to.state_bounds(2, -np.inf, upper, "speed")
+    goal = to.bounded(to.state_cost(2, [1.0, 0.0]), name="goal")
+    step = to.SampledSystem(to.make_backend(rates, "forward_ad"), "rk4")
+    given = {"constraints": [speed], "terminal_constraints": [goal]}
+    ocp = to.OCP.single_phase(step, [0.0, 0.0], 20, 0.05, [to.control_cost(1)], **given)
+    found = to.solve(ocp, solver=solver)
+    assert found.status.success and found.cost == pytest.approx(6.021482, rel=1e-5)
+    assert (found.xs[:-1, 1] - upper[:, 1]).max() < 1e-6
+    with pytest.raises(ValueError, match=r"lower has shape \(20, 3\); expected \(nx = 2,\) or \(N, 2\)"):
+        to.state_bounds(2, np.zeros((20, 3)), 1.0)
