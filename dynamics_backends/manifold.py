@@ -333,7 +333,7 @@ class Manifold:
 
 
 AnyManifold = Manifold | LieGroup | int
-"""What functions take as a manifold: a product, one of its factors, or the dimension of a vector space."""
+"""Types accepted as a manifold: a product of Lie groups, a single group, or the dimension of a vector space."""
 
 
 def as_manifold(given: AnyManifold) -> Manifold:

@@ -131,5 +131,4 @@ def displacement(next_state: FunctionMap, x: Rows, u: Rows, t: Scalar, p: Mappin
 def next_state_of(map: Map) -> FunctionMap | None:
     """The user's function F of discrete dynamics, of their jump; None for other maps."""
     function = getattr(map, "function", None)
-    found = isinstance(function, partial) and function.func is displacement
-    return function.args[0] if isinstance(function, partial) and found else None
+    return function.args[0] if isinstance(function, partial) and function.func is displacement else None

@@ -21,7 +21,7 @@ from trajopt.results.records import Callback
 from trajopt.results.solution import Solution
 from trajopt.results.status import StatusCode
 from trajopt.solvers import termination
-from trajopt.solvers.methods.delegation import Continued
+from trajopt.solvers.methods.delegation import Continued, iterations_of
 from trajopt.solvers.options import LEAST_TIME
 from trajopt.validation.between_knots import BetweenKnots, tightened
 
@@ -48,47 +48,38 @@ def keep_between_knots(
 
     first: the solution without margins, found in ``spent`` seconds. measure: the violations of a solution between the knots.
     """
-    solution, tight, rounds = first, ocp, 0
+    solution, tight, rounds, least = first, ocp, 0, np.inf
+    before, before_tight = solution, tight
     began = time.perf_counter() - spent
     near = replace(options, barrier=min(options.barrier, NEAR_BARRIER)) if hasattr(options, "barrier") else options
     told = None if callback is None else Continued(callback, len(first.history))
-    best, least = (solution, tight), np.inf
     while solution.status.success:
         found = measure(solution)
         if found is None or found.ratio <= 1.0:
             break
         if rounds == ROUNDS or found.ratio > PROGRESS * least:
             reason = "Larger margins for the motion between the knots do not help."
-            return _before(solution, best[0], rounds, reason), best[1]
-        best, least = (solution, tight), found.ratio
+            return _ended(before, solution, rounds, reason), before_tight
+        before, before_tight, least = solution, tight, found.ratio
         if options.time_limit is not None:
             near = replace(near, time_limit=max(LEAST_TIME, options.time_limit - (time.perf_counter() - began)))
         warm = WarmStart(Guess(solution.xs, solution.us), multipliers=solution.multipliers)
-        tighter = tightened(tight, found, MARGIN)
-        again = run(tighter, warm, near, told)
+        tight = tightened(tight, found, MARGIN)
+        again = run(tight, warm, near, told)
+        solution = replace(again, **iterations_of(solution, again))
         if not again.status.success:
             reason = f"A solve with margins for the motion between the knots ended as {again.status}"
-            ended = _before(joined(solution, again), solution, rounds, reason)
+            ended = _ended(before, solution, rounds, reason)
             if again.status.code is StatusCode.INTERRUPTED:
                 ended = replace(ended, status=termination.interrupted(ended.iterations))
-            return ended, tight
-        solution, tight, rounds = joined(solution, again), tighter, rounds + 1
-    message = solution.status.message
-    if rounds:
-        message = f"{message} It is the last of {rounds + 1} solves, with margins for the motion between the knots."
-    status = replace(solution.status, message=message)
-    return replace(solution, status=status, meta={**solution.meta, "margins": rounds}), tight
+            return ended, before_tight
+        rounds += 1
+    reason = f"It is the last of {rounds + 1} solves, with margins for the motion between the knots." if rounds else ""
+    return _ended(solution, solution, rounds, reason), tight
 
 
-def _before(last: Solution, best: Solution, rounds: int, reason: str) -> Solution:
-    """The best solution, with the records of the last one and the reason why that one is not returned."""
-    status = replace(best.status, message=f"{best.status.message} {reason}")
+def _ended(best: Solution, last: Solution, rounds: int, reason: str) -> Solution:
+    """The best solution with the records of the last one, a sentence on how margins ended, and their number in ``meta``."""
+    status = replace(best.status, message=f"{best.status.message} {reason}".strip())
     meta = {**best.meta, "margins": rounds}
     return replace(best, status=status, iterations=last.iterations, history=last.history, meta=meta)
-
-
-def joined(before: Solution, after: Solution) -> Solution:
-    """A later solve with the iterations and records of the one before."""
-    first = len(before.history)
-    records = (replace(record, iteration=record.iteration + first) for record in after.history)
-    return replace(after, iterations=before.iterations + after.iterations, history=(*before.history, *records))

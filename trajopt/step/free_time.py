@@ -225,7 +225,7 @@ def free_time(ocp: OCP, durations: Sequence | Array | None = None, price: float 
 
 
 def _is_half_step(term: CostTerm) -> bool:
-    """Whether a term is half a time step of a running cost, of trapezoidal quadrature."""
+    """True if a term is the half step at the end of a running cost under trapezoidal quadrature."""
     function = getattr(term.residual, "function", None)
     return isinstance(function, partial) and function.func is scaled
 

@@ -22,7 +22,7 @@ from trajopt.stage.evaluation import StageEvaluator
 from trajopt.step.sensitivities import SampledSystem
 
 SHARES = (0.25, 0.5, 0.75)
-"""Where in a time step constraints are evaluated."""
+"""Shares of a time step after which constraints are evaluated."""
 TOLERANCE, OF_BOUND = 1e-3, 5e-3
 """Tolerances on violations between knots: in the unit of a row, relative to the largest of its values beyond 1; or relative to its
 bound, whichever is larger."""
@@ -127,7 +127,7 @@ def tightened(ocp: OCP, found: BetweenKnots, share: float) -> OCP:
 
 
 def _is_watched(phase: Phase, c: Constraint) -> bool:
-    """True if a constraint has inequalities, and its phase steps in whose midst they can be evaluated."""
+    """True if a constraint has inequalities that can be evaluated within the time steps of its phase."""
     d = phase.dynamics
     if not isinstance(d, SampledSystem) or isinstance(d.system, MeetsInSteps):
         return False

@@ -95,7 +95,7 @@ class Toolchain:
 
     @property
     def flags(self) -> tuple[str, ...]:
-        """What it is called with; those of CC, such as -O1, come last and thus win over FLAGS."""
+        """The compiler's flags; those given in CC, such as -O1, come last and override FLAGS."""
         own = tuple(takewhile(lambda word: word.startswith("-"), reversed(self.command[1:])))
         return (*FLAGS, f"-march={self.march}", *reversed(own), *((QUICK,) if self.quick else ()))
 

@@ -34,7 +34,7 @@ STATES, TORQUES, RATES = "limits of the motion", "torque limits", "limits of the
 
 
 WITHIN: dict[str, Any] = {"between_knots": False}
-"""Of constraints that look at the motion within a time step themselves, or whose shapes are looked at there."""
+"""Field of constraints that are evaluated within time steps by themselves, or replaced there by a check of the meshes."""
 
 
 @dataclass(frozen=True)

@@ -98,7 +98,7 @@ def coordinate_bounds(ocp: OCP) -> Iterator[tuple[str, slice, list[int], Array, 
 
 
 def controls_read(phase: Phase) -> int:
-    """How many of the controls the dynamics, terms and constraints of a phase read: the first ones."""
+    """The number of leading controls that the dynamics, terms and constraints of a phase read."""
     residuals = [*(term.residual for term in phase.terms), *(c.residual for c in phase.constraints)]
     return max([phase.dynamics.nu, *(residual.nu for residual in residuals)])
 

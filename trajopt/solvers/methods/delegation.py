@@ -86,7 +86,6 @@ def of_both(found: Solution, second: Solution, again: Second) -> Solution:
     Where neither is one, the advice is that of the second, whose start the first would advise; unless the first names a place. A
     second start that was stopped by hand or by its time limit ends the solve as such, with the first one's trajectory.
     """
-    first = len(found.history)
     best = second if second.status.success else found
     how = "converged" if second.status.success else f"ended with {second.status.code}"
     last = second.status if second.status.code in STOPPED else best.status
@@ -96,7 +95,13 @@ def of_both(found: Solution, second: Solution, again: Second) -> Solution:
     return replace(
         best,
         status=replace(last, message=f"{message} A second start {again.start} {how}.", advice=advice),
-        iterations=found.iterations + second.iterations,
-        history=(*found.history, *(replace(r, iteration=r.iteration + first) for r in second.history)),
         meta={**best.meta, **({"solve_time": sum(times)} if times else {})},
+        **iterations_of(found, second),
     )
+
+
+def iterations_of(before: Solution, after: Solution) -> dict[str, Any]:
+    """The fields ``iterations`` and ``history`` of two solves that follow each other, with records numbered through."""
+    first = len(before.history)
+    records = (replace(record, iteration=record.iteration + first) for record in after.history)
+    return {"iterations": before.iterations + after.iterations, "history": (*before.history, *records)}

@@ -1,4 +1,4 @@
-"""What runs methods: it passes their requests on, and the answers back."""
+"""Drivers of methods: they pass each request of a method to what answers it, and send the answer back."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ Pattern = tuple[Array, Array]
 
 
 class Progress(NamedTuple):
-    """What IPOPT reports after each iteration."""
+    """The numbers that IPOPT reports after each iteration."""
 
     iteration: int
     objective: float

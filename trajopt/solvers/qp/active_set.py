@@ -46,7 +46,7 @@ class ActiveSet:
         self._pattern: tuple[Array, ...] | None = None
 
     def is_convex(self, qp: QP) -> bool:
-        """Whether H is positive definite."""
+        """True if H is positive definite."""
         return positive_definite(qp.sparse_H)
 
     def solve(self, qp: QP, start: QPSolution | None = None) -> QPSolution:

@@ -38,7 +38,7 @@ def positive_definite(M: sp.csc_matrix) -> bool:
 
 
 def convex_on_equalities(qp: QP, lq_solver: LQSolver | None = None) -> bool:
-    """Whether H is positive definite on the null space of the equality rows and of the fixed variables.
+    """True if H is positive definite on the null space of the equality rows and of the fixed variables.
 
     By its stages, with somebody to sweep them: by a Riccati recursion. Small: by a basis of the null space (Nocedal & Wright,
     eq. 16.18). Large: by the inertia of [[H, E'], [E, -eps]], which has as many negative eigenvalues as rows then and only then

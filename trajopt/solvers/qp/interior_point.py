@@ -64,7 +64,7 @@ class InteriorPoint:
         self.lq_solver = NumpyLQ() if staged and lq_solver is None else lq_solver
 
     def is_convex(self, qp: QP) -> bool:
-        """Whether H is positive definite on the null space of the equalities."""
+        """True if H is positive definite on the null space of the equalities."""
         if self.staged:
             require_stages(qp)
         return convex_on_equalities(qp, self.lq_solver)

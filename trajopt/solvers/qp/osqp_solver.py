@@ -38,7 +38,7 @@ class OSQP:
         self._pattern: tuple[Array, ...] | None = None
 
     def is_convex(self, qp: QP) -> bool:
-        """Whether H is positive definite."""
+        """True if H is positive definite."""
         return positive_definite(qp.sparse_H)
 
     def solve(self, qp: QP, start: QPSolution | None = None) -> QPSolution:

@@ -121,7 +121,7 @@ class QPSolver(Protocol):
         ...
 
     def is_convex(self, qp: QP) -> bool:
-        """Whether H is convex enough for this solver."""
+        """True if H is convex enough for this solver."""
         ...
 
 

@@ -107,7 +107,7 @@ def places(ocp: OCP) -> list[Place]:
 class Imposed:
     """A constraint of n problems with multipliers and penalties.
 
-    place: where it stands, with K knots. y (n, K, nr): multipliers. rho (n,): penalties. scale (n or 1, K): of the cost.
+    place: its phase, number and K knots. y (n, K, nr): multipliers. rho (n,): penalties. scale (n or 1, K): of the cost.
     lower, upper (n or 1, K, nr): bounds. active (K, nr): which components are imposed.
     """
 

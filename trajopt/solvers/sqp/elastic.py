@@ -61,7 +61,7 @@ class ElasticInteriorPoint(InteriorPoint):
     """The interior-point method where no row is sure to hold: it asks for all of H to be positive definite."""
 
     def is_convex(self, qp: QP) -> bool:
-        """Whether H is positive definite."""
+        """True if H is positive definite."""
         return positive_definite(qp.sparse_H)
 
 

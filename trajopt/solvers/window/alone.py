@@ -27,7 +27,10 @@ from trajopt.stage.start import starts_at_once
 
 
 def kernels_serve(ocp: OCP, evaluators: Sequence[Evaluator], lq_solver: LQSolver, slots: str) -> bool:
-    """Whether the kernels of a module of slots answer all requests: all is compiled, and one thread suffices for an expansion."""
+    """True if compiled kernels answer all requests: the problem is compiled, and one thread suffices for an expansion.
+
+    slots: name of the module whose kernels they are.
+    """
     first, whole = evaluators[0], all(type(e) is StageEvaluator for e in evaluators)
     if not (whole and is_compiled(ocp) and first.alone):  # type: ignore[attr-defined]
         return False

@@ -1,4 +1,4 @@
-"""What a solve works with beside values: the program, its kernels and its slot.
+"""The workspace of an interior-point solve: the program, its kernels and its slot.
 
 It is made for a structure; the next problem of that structure takes it over with values of its own.
 """

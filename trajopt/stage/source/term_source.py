@@ -46,8 +46,10 @@ class TermSource:
 
 
 class TermShape(NamedTuple):
-    """What of a term is compiled: its residual, the names and sizes of its parameters, and whether it is a square. Hashable, by the
-    residual's identity."""
+    """The compiled structure of a term: its residual, the names and sizes of its parameters, and whether it is a square.
+
+    Hashable, by the residual's identity.
+    """
 
     residual: Map
     parameters: tuple[tuple[str, int], ...]

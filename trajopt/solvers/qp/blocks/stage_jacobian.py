@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class RowPlaces:
-    """Where the rows stand: dynamics (N, r) and within (N + 1, c) are row numbers, -1 where a stage has fewer than c."""
+    """Row numbers in the Jacobian: of the dynamics (N, r), and within stages (N + 1, c), -1 where a stage has fewer than c rows."""
 
     def __init__(self, stages: StagePlaces, dynamics: Array, within: Array) -> None:
         self.stages, self.dynamics = stages, dynamics
