@@ -2,8 +2,11 @@
 
 A state ``x`` (nx numbers) is perturbed by a tangent vector ``dx`` (ndx numbers) on the right, ``x (+) dx = x
 exp(dx)``, in the body frame, as in Pinocchio and Crocoddyl.  A :class:`Manifold` is a product of Lie groups: vector
-spaces, unit quaternions (x y z w), SE(2) (x, y, angle) and SE(3) (position, quaternion), each with tangent order
-[linear, angular].
+spaces, SO(2) (an angle), unit quaternions (x y z w), SE(2) (x, y, angle) and SE(3) (position, quaternion), each with tangent
+order [linear, angular].
+
+An angle of SO(2) or SE(2) is one number, which ``integrate`` lets grow beyond a turn; ``difference`` takes the nearest turn,
+between -pi and pi.
 
 ``integrate`` and ``difference`` are generic in the scalar and work on rows (component first).  The differentials of
 exp,
@@ -103,7 +106,7 @@ class LieGroup:
     """A group as functions on lists of components.
 
     integrate(q, d) -> q exp(d); difference(q0, q1) -> log(q0^-1 q1); to_se3(d) embeds a tangent in se(3) (six
-    components), from_se3 takes it back; both are None for a vector space, whose bracket is zero.
+    components), from_se3 takes it back; both are None for vector spaces and SO(2), whose bracket is zero.
     """
 
     name: str
@@ -114,6 +117,11 @@ class LieGroup:
     identity: tuple[float, ...]
     to_se3: Callable[[Components], Components] | None = None
     from_se3: Callable[[Components], Components] | None = None
+
+    @property
+    def is_vector_space(self) -> bool:
+        """True for R^n."""
+        return self.to_se3 is None and self.name != "SO(2)"
 
     def __reduce__(self) -> tuple[Callable[[str, int], LieGroup], tuple[str, int]]:
         return group_named, (self.name, self.nq)
@@ -168,6 +176,20 @@ def vector_space(n: int) -> LieGroup:
     )
 
 
+def nearest_turn(angle: Scalar) -> Scalar:
+    """An angle less whole turns, between -pi and pi."""
+    return sm.atan2(sm.sin(angle), sm.cos(angle))
+
+
+SO2 = LieGroup(
+    "SO(2)",
+    1,
+    1,
+    integrate=lambda q, d: [q[0] + d[0]],
+    difference=lambda q0, q1: [nearest_turn(q1[0] - q0[0])],
+    identity=(0.0,),
+)
+
 SO3 = LieGroup(
     "SO(3)",
     4,
@@ -204,7 +226,7 @@ SE3 = LieGroup(
 
 def group_named(name: str, size: int) -> LieGroup:
     """The group of a name; how groups are unpickled."""
-    return {"SO(3)": SO3, "SE(3)": SE3, "SE(2)": SE2}.get(name) or vector_space(size)
+    return {"SO(2)": SO2, "SO(3)": SO3, "SE(3)": SE3, "SE(2)": SE2}.get(name) or vector_space(size)
 
 
 def _planar(angle: Scalar, p: Components) -> Components:
@@ -219,7 +241,7 @@ def _se2_integrate(q: Components, d: Components) -> Components:
 
 
 def _se2_difference(q0: Components, q1: Components) -> Components:
-    angle = q1[2] - q0[2]
+    angle = nearest_turn(q1[2] - q0[2])
     zero = 0.0 * angle
     p = _planar(-q0[2], [q1[0] - q0[0], q1[1] - q0[1]])
     return [*v_inverse_times([zero, zero, angle], [p[0], p[1], zero])[:2], angle]
@@ -241,7 +263,8 @@ class Manifold:
     """A product of Lie groups.
 
     Attributes: ``nx`` numbers of a state, ``ndx`` of a tangent vector, ``groups`` the factors, ``tangent_names`` one
-    name for each tangent component (used in reports), ``is_vector_space``.
+    name for each tangent component (used in reports), ``is_vector_space``, and ``is_flat``: all factors are vector spaces or SO(2),
+    so that x (+) dx = x + dx.
 
     >>> attitude_and_rate = Manifold([SO3, vector_space(3)])
     >>> attitude_and_rate.nx, attitude_and_rate.ndx
@@ -256,7 +279,8 @@ class Manifold:
         if len(names) != self.ndx:
             raise ValueError(f"{len(names)} tangent names for {self.ndx} tangent components")
         self.tangent_names = tuple(names)
-        self.is_vector_space = all(g.to_se3 is None for g in self.groups)
+        self.is_vector_space = all(g.is_vector_space for g in self.groups)
+        self.is_flat = all(g.to_se3 is None for g in self.groups)
 
     @classmethod
     def vector(cls, n: int, names: Sequence[str] | None = None) -> Manifold:
@@ -280,7 +304,7 @@ class Manifold:
     # -- generic in the scalar, rows (component first) ------------------------------------------------------------------
     def integrate(self, x: Rows, dx: Rows) -> Rows:
         """x (+) dx: rows (nx, N) from a state (nx, N) and a tangent vector (ndx, N)."""
-        if self.is_vector_space and not isinstance(x, list):
+        if self.is_flat and not isinstance(x, list):
             return x + dx
         xs, ds = sm.rows_of(x), sm.rows_of(dx)
         return sm.stack([c for g, iq, iv in self._blocks() for c in g.integrate(xs[iq], ds[iv])])
@@ -291,6 +315,23 @@ class Manifold:
             return x1 - x0
         a, b = sm.rows_of(x0), sm.rows_of(x1)
         return sm.stack([c for g, iq, _ in self._blocks() for c in g.difference(a[iq], b[iq])])
+
+    def gap(self, x0: Rows, x1: Rows) -> Rows:
+        """x1 (-) x0 of neighbors on one trajectory, where turns count: x1 - x0 if the manifold is flat; rows (ndx, N)."""
+        return x1 - x0 if self.is_flat else self.difference(x0, x1)
+
+    def without_jumps(self, x0: Array, xs: Array) -> Array:
+        """States xs (..., N + 1, nx) with the angles of SO(2) moved to the turn nearest to the state before; x0 (..., nx) is before
+        the first one.
+        """
+        angles = [iq.start for g, iq, _ in self._blocks() if g.name == SO2.name]
+        if not angles:
+            return xs
+        moved = np.array(xs, dtype=float)
+        start = np.broadcast_to(x0[..., None, :], (*moved.shape[:-2], 1, self.nx))
+        path = np.concatenate([start, moved], axis=-2)[..., angles]
+        moved[..., angles] -= 2.0 * np.pi * np.cumsum(np.round(np.diff(path, axis=-2) / (2.0 * np.pi)), axis=-2)
+        return moved
 
     def dexp(self, dx: Rows, e: Rows) -> Rows:
         """The right Jacobian of exp at dx applied to e: derivative of x (+) dx in dx; rows (ndx, N)."""
@@ -305,7 +346,7 @@ class Manifold:
         return self._along("transport", dx, e)
 
     def _along(self, which: str, dx: Rows, e: Rows) -> Rows:
-        if self.is_vector_space:
+        if self.is_flat:
             return e
         ds, es = sm.rows_of(dx), sm.rows_of(e)
         return sm.stack([c for g, _, iv in self._blocks() for c in getattr(g, which)(ds[iv], es[iv])])

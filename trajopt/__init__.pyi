@@ -4,6 +4,7 @@ from dynamics_backends.derivative_check import DerivativeCheck as DerivativeChec
 from dynamics_backends.manifold import (
     SE2 as SE2,
     SE3 as SE3,
+    SO2 as SO2,
     SO3 as SO3,
     LieGroup as LieGroup,
     Manifold as Manifold,

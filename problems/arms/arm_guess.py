@@ -79,7 +79,7 @@ def guesses_of(
     goals = _goals(arm, reached)
     if kind == "quasi_static" or goals is None:
         return [to.quasi_static_guess(ocp, hold)]
-    if kind == "auto" and arm.manifold.is_vector_space:
+    if kind == "auto" and arm.manifold.is_flat:
         return _by_cost(ocp, arm, goals, spheres)
     x_goal = np.concatenate([goals[0], np.zeros(arm.model.nv)]) if arm.x_goal is None else arm.x_goal
     xs = to.interpolated_guess(ocp, x_goal).xs
@@ -88,7 +88,7 @@ def guesses_of(
 
 def _goals(arm: Arm, reached: Reached | None) -> Array | None:
     """Candidates (M, nq) for the configuration at the end, None where states are no vectors."""
-    if not arm.manifold.is_vector_space:
+    if not arm.manifold.is_flat:
         return None if arm.x_goal is None else arm.x_goal[None, : arm.model.nq]
     if arm.x_goal is not None:
         return arm.x_goal[None, : arm.model.nq]

@@ -8,12 +8,12 @@ from rigid_body_cases import FOREIGN, state, tree, twin
 from scipy.linalg import expm
 from scipy.spatial.transform import Rotation
 
-from dynamics_backends.manifold import SE2, SE3, SO3, Manifold, vector_space
+from dynamics_backends.manifold import SE2, SE3, SO2, SO3, Manifold, vector_space
 from dynamics_backends.rigid_body.model.state import configuration_manifold, state_manifold
 
 H = 1e-30
-GROUPS = {"R3": vector_space(3), "SO3": SO3, "SE2": SE2, "SE3": SE3}
-PRODUCT = Manifold([SE3, vector_space(2), SO3, SE2])
+GROUPS = {"R3": vector_space(3), "SO2": SO2, "SO3": SO3, "SE2": SE2, "SE3": SE3}
+PRODUCT = Manifold([SE3, vector_space(2), SO3, SO2, SE2])
 MANIFOLDS = {**{name: Manifold([g]) for name, g in GROUPS.items()}, "product": PRODUCT}
 ANGLES = (0.0, 1e-12, 1e-6, 1e-3, 0.5, 1.0, 2.0, 3.0, np.pi - 1e-6)  # of the rotation of a tangent
 LAST = {
@@ -42,7 +42,9 @@ def tangents(manifold: Manifold, seed: int) -> np.ndarray:
     rng, rows = np.random.default_rng(seed), []
     for g in manifold.groups:
         d = rng.standard_normal((g.nv, len(ANGLES)))
-        turn = {"SO(3)": slice(0, 3), "SE(3)": slice(3, 6), "SE(2)": slice(2, 3)}.get(g.name, slice(0, 0))
+        turn = {"SO(3)": slice(0, 3), "SE(3)": slice(3, 6), "SE(2)": slice(2, 3), "SO(2)": slice(0, 1)}.get(
+            g.name, slice(0, 0)
+        )
         d[turn] *= np.array(ANGLES) / (np.linalg.norm(d[turn], axis=0) if d[turn].size else 1.0)
         rows.append(d)
     return np.concatenate(rows)
@@ -85,6 +87,8 @@ def test_integrate_undoes_difference(manifold):
         sign = np.sign(np.sum(there[iq : iq + g.nq][-4:] * x1[iq : iq + g.nq][-4:], axis=0)) if "3)" in g.name else 1.0
         part = there[iq : iq + g.nq].copy()
         part[-4:] *= sign
+        if "2)" in g.name:  # an angle, up to whole turns
+            part[-1] += 2.0 * np.pi * np.round((x1[iq + g.nq - 1] - part[-1]) / (2.0 * np.pi))
         assert np.allclose(part, x1[iq : iq + g.nq], atol=1e-14), g.name
         iq += g.nq
 
@@ -108,6 +112,31 @@ def test_a_half_turn_has_a_finite_difference():
     half_turn = np.array([[0.6], [0.0], [0.8], [0.0]])
     d = Manifold([SO3]).difference(np.array([[0.0], [0.0], [0.0], [1.0]]), half_turn)
     assert np.allclose(np.abs(d[:, 0]), np.pi * np.array([0.6, 0.0, 0.8]), atol=1e-15)
+
+
+@pytest.mark.parametrize("turns", [-3, -1, 0, 2])
+def test_the_difference_of_angles_takes_the_nearest_turn(turns):
+    manifold = Manifold([SO2, vector_space(1)])
+    x0, x1 = np.array([[0.5], [1.0]]), np.array([[0.7 + 2.0 * np.pi * turns], [3.0]])
+    assert np.allclose(manifold.difference(x0, x1), [[0.2], [2.0]], atol=1e-14)
+    assert manifold.integrate(x0, np.array([[7.0], [0.0]]))[0, 0] == 7.5  # turns are counted on the way
+    assert manifold.is_flat and not manifold.is_vector_space
+    assert Manifold([vector_space(2)]).is_vector_space and not Manifold([SE2]).is_flat
+
+
+def test_angles_of_a_path_lose_their_jumps():
+    manifold = Manifold([vector_space(1), SO2])
+    path = np.linspace(3.0, 5.0, 9)
+    wrapped = np.column_stack([10.0 * path, np.arctan2(np.sin(path), np.cos(path))])
+    start = np.array([0.0, 3.0 - 2.0 * np.pi])
+    found = manifold.without_jumps(start, wrapped)
+    assert np.allclose(found, np.column_stack([10.0 * path, path - 2.0 * np.pi]), atol=1e-14)
+    both = manifold.without_jumps(np.array([start, start + [0.0, 2.0 * np.pi]]), np.array([wrapped, wrapped]))
+    assert np.allclose(both, [found, found + [0.0, 2.0 * np.pi]], atol=1e-14)
+    a, b = random_states(PRODUCT, 0, 3), random_states(PRODUCT, 1, 3)
+    assert np.array_equal(PRODUCT.gap(a, b), PRODUCT.difference(a, b))
+    assert np.array_equal(manifold.gap(a[:2], b[:2] + 7.0), b[:2] + 7.0 - a[:2])
+    assert Manifold([SO3]).without_jumps(np.zeros(4), xs := np.ones((3, 4))) is xs
 
 
 @pytest.mark.parametrize("angle", [0.0, 1e-9, 0.1, 1.0, 2.5, 3.1, 5.0])
@@ -239,7 +268,7 @@ def test_manifolds_of_models():
     assert (manifold.nx, manifold.ndx) == (model.nq + model.nv, 2 * model.nv) and not manifold.is_vector_space
     assert manifold.tangent_names[0] == "q[base_x]" and manifold.tangent_names[-1] == f"v[{model.dof_names[-1]}]"
     assert np.array_equal(configuration_manifold(model).identity(), model.neutral())
-    assert Manifold.vector(3).is_vector_space and repr(PRODUCT) == "Manifold(SE(3) x R^2 x SO(3) x SE(2))"
+    assert Manifold.vector(3).is_vector_space and repr(PRODUCT) == "Manifold(SE(3) x R^2 x SO(3) x SO(2) x SE(2))"
     with pytest.raises(ValueError, match="2 tangent names for 3 tangent components"):
         Manifold.vector(3, ["a", "b"])
 

@@ -30,12 +30,12 @@ def minimum_jerk_states(ocp: OCP, x_goal: Array) -> Array:
     Raises ValueError for other states.
     """
     manifold = ocp.manifold
-    if not manifold.is_vector_space or manifold.nx % 2:
+    if not manifold.is_flat or manifold.nx % 2:
         raise ValueError("minimum-jerk paths need states (q, v) without quaternions; use interpolated_guess")
     n = manifold.nx // 2
     duration = ocp.times[-1]
     r = (ocp.times / duration)[:, None]
-    toward = np.asarray(x_goal, dtype=float)[:n] - ocp.x0[:n]
+    toward = manifold.difference(ocp.x0[:, None], np.asarray(x_goal, dtype=float)[:, None])[:n, 0]
     share, speed = r**3 * (10.0 - 15.0 * r + 6.0 * r**2), 30.0 * r**2 * (1.0 - r) ** 2 / duration
     return np.concatenate([ocp.x0[:n] + share * toward, speed * toward], axis=1)
 

@@ -208,7 +208,7 @@ def state_bounds(
     chosen = tuple(int(i) for i in np.flatnonzero(np.atleast_2d(np.isfinite(low) | np.isfinite(high)).any(axis=0)))
     if not chosen:
         raise ValueError(f"constraint {name!r}: no bound is finite; remove the constraint")
-    names = names or (manifold.tangent_names if manifold.is_vector_space else [f"x[{i}]" for i in range(manifold.nx)])
+    names = names or (manifold.tangent_names if manifold.is_flat else [f"x[{i}]" for i in range(manifold.nx)])
     return residual_constraint(
         name,
         partial(residuals.coordinates, chosen),

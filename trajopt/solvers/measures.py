@@ -106,7 +106,7 @@ class _Measured:
 
     def _violations(self, tolerance: float) -> Iterator[Violation]:
         ocp = self.ocp
-        start = ocp.manifold.difference(self.xs[:1].T, ocp.x0[:, None]).T
+        start = ocp.manifold.gap(self.xs[:1].T, ocp.x0[:, None]).T
         yield from _worst(
             np.abs(start), tolerance, ocp.state_names, 0, "the first state differs from x0 in {} by {:.2g}"
         )

@@ -142,7 +142,7 @@ class StageEvaluator:
         pool.run()
         for knots, controls in self._unread:  # what nothing reads stays where it is
             R[knots, controls, controls] = 1.0
-        dx0 = self.manifold.difference(xs[:1].T, self.ocp.x0[:, None])[:, 0]
+        dx0 = self.manifold.gap(xs[:1].T, self.ocp.x0[:, None])[:, 0]
         return Expansion(LQProblem(A, B, d, Q, q, S, R, r, dx0), float(cost.sum()), x_next)
 
     def rollout(self, xs: Array, us: Array, direction: Direction, alphas: Array, shooting: Shooting) -> Candidates:

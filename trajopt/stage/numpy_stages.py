@@ -89,14 +89,14 @@ class NumpyStages:
         return out
 
     def _gap(self, nodes: Array, x_next: Array) -> Array:
-        return np.ascontiguousarray(self.manifold.difference(nodes.T, x_next.T).T)
+        return np.ascontiguousarray(self.manifold.gap(nodes.T, x_next.T).T)
 
     def _step_into(self, dynamics: DiscreteMap, x: Array, u: Array, nodes: Array, out: StageDerivatives) -> None:
         """The step, with A and B carried to the tangent spaces at the nodes."""
         m = dynamics.nu
         x_next, A, B = dynamics.linearize(x, u[:, :m], self.t, self.dt, self.parameters)
         d = self._gap(nodes, x_next)
-        if not self.manifold.is_vector_space and d.any():
+        if not self.manifold.is_flat and d.any():
             _, carry = self.manifold.d_difference(d)
             A, B = carry @ A, carry @ B
         out.values.x_next[:], out.values.d[:], out.A[:] = x_next, d, A
@@ -168,7 +168,7 @@ class NumpyStages:
         """The Hessian of lam' (x_next (-) node): of the step, and of the gap map seen through it."""
         given = (x, u[:, : dynamics.nu], self.t, self.dt, self.parameters)
         contract = contraction_of(dynamics, from_source=True)
-        if self.manifold.is_vector_space:
+        if self.manifold.is_flat:
             return contract(*given, lam)
         x_next, A, B = dynamics.linearize(*given)
         d = self._gap(nodes, x_next)
@@ -261,7 +261,7 @@ class _Run:
         return u if trials.bounds is None else np.clip(u, *(bound[knots] for bound in trials.bounds))
 
     def _difference(self, x0: Array, x1: Array) -> Array:
-        d = self.manifold.difference(_flat(x0).T, _flat(x1).T).T
+        d = self.manifold.gap(_flat(x0).T, _flat(x1).T).T
         return d.reshape(*x0.shape[:2], -1)
 
     def _step(self, knots: Array, x: Array, u: Array) -> Array:

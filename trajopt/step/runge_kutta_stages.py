@@ -161,7 +161,7 @@ def _runge_kutta(field: Field, tableau: Tableau, x: Array, t: Array) -> Incremen
 
 def moved_by(manifold: Manifold, delta: Array, delta_w: Array) -> Array:
     """d (x (+) delta) / d w (N, ndx, ndx + nu), from delta (N, ndx) and its derivative delta_w (N, ndx, ndx + nu)."""
-    if manifold.is_vector_space:
+    if manifold.is_flat:
         moved = delta_w.copy()
         diagonal = np.arange(manifold.ndx)
         moved[:, diagonal, diagonal] += 1.0
@@ -184,7 +184,7 @@ def chained(step_w: Array, before: Array | None) -> Array:
 
 def _pulled_back(manifold: Manifold, stage: Stage) -> tuple[Array, Array]:
     """kt = dexp^-1(delta) k (N, ndx) and its derivative (N, ndx, ndx + nu)."""
-    if manifold.is_vector_space or stage.delta is None or stage.delta_w is None:
+    if manifold.is_flat or stage.delta is None or stage.delta_w is None:
         return stage.k, stage.k_w
     _, inverse = manifold.d_difference(stage.delta)  # the derivative of log is dexp^-1
     along_delta = d_dexp_inv(manifold, stage.delta, stage.k)

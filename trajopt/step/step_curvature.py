@@ -92,11 +92,11 @@ def _stage_hessian(
     """What a stage adds to the Hessian, and the adjoints of its delta and of its offset, if any, from that of kt."""
     if stage.delta is None or stage.delta_w is None:
         return _f_hessian(backend, stage, adjoint), np.zeros_like(adjoint), None
-    at_k = adjoint if manifold.is_vector_space else _adjoint(manifold.d_difference(stage.delta)[1], adjoint)
+    at_k = adjoint if manifold.is_flat else _adjoint(manifold.d_difference(stage.delta)[1], adjoint)
     at_x = _adjoint(stage.fx, at_k)
     at_delta = _through_delta(manifold, stage.delta, at_x)
     H = _f_hessian(backend, stage, at_k) + _integrate_hessian(manifold, stage.delta, stage.delta_w, at_x)
-    if not manifold.is_vector_space:
+    if not manifold.is_flat:
         at_delta = at_delta + _adjoint(d_dexp_inv(manifold, stage.delta, stage.k), adjoint)
         H = H + _dexp_inv_hessian(manifold, stage, adjoint)
     return H, at_delta, None if stage.fe is None else _adjoint(stage.fe, at_k)
@@ -115,12 +115,12 @@ def _f_hessian(backend: SecondOrderBackend, stage: Stage, lam: Array) -> Array:
 
 def _through_delta(manifold: Manifold, delta: Array, lam: Array) -> Array:
     """The adjoint of delta from that of x (+) delta."""
-    return lam if manifold.is_vector_space else _adjoint(manifold.d_integrate(delta)[1], lam)
+    return lam if manifold.is_flat else _adjoint(manifold.d_integrate(delta)[1], lam)
 
 
 def _integrate_hessian(manifold: Manifold, delta: Array, delta_w: Array, lam: Array) -> Array:
     """The Hessian of x (+) delta, both moving with w."""
-    if manifold.is_vector_space:
+    if manifold.is_flat:
         return np.zeros((1, 1, 1))
     ye, ee = integrate_curvature(manifold, delta, lam)
     H = delta_w.transpose(0, 2, 1) @ ee @ delta_w

@@ -94,9 +94,10 @@ class Model:
     unknown. damping, friction (Coulomb), armature (rotor inertia at the joint): (nv,). stiffness, spring_reference: (nv,),
     the force of a spring is -stiffness (q - spring_reference), default none; only joints of one DoF have springs.
     gravity: (3,) [m/s^2] in the world. frames: named places. coupling: followers of `mimic="follow"`, or
-    None; nq and nv are those of the full tree in any case. source: path of the file that it was read from, "" if none;
-    package_dirs: folders that hold the packages of its meshes (package://); notes: sentences on what the file says and a model
-    does not hold. None of these is part of the digest.
+    None; nq and nv are those of the full tree in any case. circular: joints whose coordinate is an angle on a circle, SO(2): it
+    may grow beyond a turn, and differences of configurations take the nearest turn. source: path of the file that it was read
+    from, "" if none; package_dirs: folders that hold the packages of its meshes (package://); notes: sentences on what the file
+    says and a model does not hold. None of the last four is part of the digest.
 
     Raises ValueError for wrong shapes, numbers that are not finite, parents out of order, repeated names.
     """
@@ -126,10 +127,11 @@ class Model:
     coupling: Coupling | None = None
     source: str = field(default="", metadata={"digest": False})
     notes: tuple[str, ...] = field(default=(), metadata={"digest": False})
+    circular: tuple[str, ...] = field(default=(), metadata={"digest": False})
     package_dirs: tuple[str, ...] = field(default=(), metadata={"digest": False})
 
     def __post_init__(self):
-        for key in ("body_names", "joint_names", "joint_types", "frames", "notes", "package_dirs"):
+        for key in ("body_names", "joint_names", "joint_types", "frames", "notes", "circular", "package_dirs"):
             object.__setattr__(self, key, tuple(getattr(self, key)))
         self._check_names()
         self._check_parents()
@@ -166,6 +168,10 @@ class Model:
         for joint, kind in zip(self.joint_names, self.joint_types, strict=True):
             if kind not in JOINT_TYPES:
                 raise ValueError(f"joint {joint!r} has the unknown type {kind!r}; known: {', '.join(JOINT_TYPES)}")
+        turning = [n for n, kind in zip(self.joint_names, self.joint_types, strict=True) if kind == "revolute"]
+        for joint in self.circular:
+            if joint not in turning:
+                raise unknown_name("revolute joint", joint, turning)
 
     def _check_parents(self):
         parent = np.array(self.parent, dtype=np.int64)

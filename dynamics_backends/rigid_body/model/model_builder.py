@@ -188,7 +188,8 @@ def lock_joints(model: Model, joints: Iterable[str] | Mapping[str, float]) -> Mo
         parent = model.body_names[frame.body] if frame.body >= 0 else None
         builder.add_frame(frame.name, parent, xyz=frame.p, R=frame.R, kind=frame.kind)
     kept = {key: getattr(model, key) for key in ("source", "notes", "package_dirs")}
-    return builder.build(model.gravity).replace(**kept)
+    built = builder.build(model.gravity)
+    return built.replace(circular=tuple(n for n in model.circular if n in built.joint_names), **kept)
 
 
 WILDCARDS = "*?["

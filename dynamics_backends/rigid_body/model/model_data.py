@@ -35,7 +35,9 @@ def model_from_data(data: Mapping[str, Any]) -> Model:
 def _check_texts(values: Mapping[str, Any]) -> None:
     """Raise ValueError for names that are no texts."""
     texts = {key: [values[key]] for key in ("name", "source") if key in values}
-    texts |= {key: values[key] for key in ("body_names", "joint_names", "joint_types", "notes") if key in values}
+    texts |= {
+        key: values[key] for key in ("body_names", "joint_names", "joint_types", "notes", "circular") if key in values
+    }
     texts["frames"] = [frame.name for frame in values["frames"]]
     for key, found in texts.items():
         if not isinstance(found, list) or not all(isinstance(text, str) for text in found):

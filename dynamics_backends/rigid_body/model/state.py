@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from dynamics_backends.manifold import SE2, SE3, SO3, LieGroup, Manifold, vector_space
+from dynamics_backends.manifold import SE2, SE3, SO2, SO3, LieGroup, Manifold, vector_space
 from dynamics_backends.rigid_body.model.model import Model
 
 GROUPS = {"spherical": SO3, "planar": SE2, "floating": SE3}
 
 
 def configuration_groups(model: Model) -> list[LieGroup]:
-    """The Lie groups of q in order, runs of single-DoF joints joined into one vector space."""
+    """The Lie groups of q in order, runs of single-DoF joints joined into one vector space, circular joints apart."""
     groups: list[LieGroup] = []
-    for joint_type in model.joint_types:
-        group = GROUPS.get(joint_type)
+    for joint, joint_type in zip(model.joint_names, model.joint_types, strict=True):
+        group = SO2 if joint in model.circular else GROUPS.get(joint_type)
         if group is not None:
             groups.append(group)
-        elif groups and groups[-1].to_se3 is None:
+        elif groups and groups[-1].is_vector_space:
             groups[-1] = vector_space(groups[-1].nq + 1)
         else:
             groups.append(vector_space(1))

@@ -1,7 +1,8 @@
 """Loads a robot from a URDF file.
 
 Every link and joint becomes a named frame; fixed joints are merged into the parent body. Bodies are numbered
-depth first, siblings in the order of the file. A continuous joint is a revolute one without position limits.
+depth first, siblings in the order of the file. A continuous joint is a revolute one without position limits, whose coordinate
+is an angle on a circle.
 Numbers are taken exactly as they stand in the file, unless `snap` is asked for.
 """
 
@@ -23,7 +24,7 @@ from dynamics_backends.rigid_body.model.model_builder import ModelBuilder, lock_
 from dynamics_backends.rigid_body.spatial.rotations import SNAP_TOLERANCE
 from dynamics_backends.rigid_body.urdf import checks as urdf_checks
 from dynamics_backends.rigid_body.urdf.elements import Joint, Link, Robot, read_robot
-from dynamics_backends.rigid_body.urdf.mimic import couple, find_followers, without_source
+from dynamics_backends.rigid_body.urdf.mimic import Follower, couple, find_followers, without_source
 from dynamics_backends.rigid_body.urdf.xml_source import URDFError, is_text, read_xml
 
 __all__ = ["URDFError", "URDFWarning", "load_urdf"]
@@ -40,6 +41,7 @@ def load_urdf(
     *,
     base: str = "fixed",
     mimic: str = "free",
+    turns: str = "nearest",
     snap: bool | float = False,
     strict: bool = False,
     gravity=None,
@@ -52,6 +54,8 @@ def load_urdf(
     base: "fixed" (the root link is part of the world) or "floating" (it is body 0, moved by "root_joint").
     mimic: joints with <mimic> are independent ("free"), rigid at their offset ("lock"), or follow their
     source by the model's `coupling` ("follow").
+    turns: of continuous joints, "nearest" (differences take the nearest turn, so that a goal may be any number of turns off; a
+    joint that follows another by <mimic>, or leads one, counts them) or "counted" (their coordinates are plain numbers).
     snap: make rotations whose entries are within this tolerance of 0 or +-1 exact; True for 1e-4.
     strict: raise for what is otherwise a URDFWarning: links without mass that move, implausible inertias of
     single links, missing limits.
@@ -70,6 +74,7 @@ def load_urdf(
     """
     _check_option("base", base, ("fixed", "floating"))
     _check_option("mimic", mimic, ("free", "lock", "follow"))
+    _check_option("turns", turns, ("nearest", "counted"))
     packages = _folders(package_dirs)
     tolerance = None if snap is False else SNAP_TOLERANCE if snap is True else float(snap)
     robot = read_robot(read_xml(source), tolerance)
@@ -86,7 +91,8 @@ def load_urdf(
     exempt = frozenset(followers)
     model, assumed = urdf_checks.with_assumed_rotors(model, exempt)
     _report(robot, model, exempt, [*robot.warnings, *assumed], strict)
-    model = replace(model, package_dirs=packages)
+    circular = _circular(robot, model, followers) if turns == "nearest" else ()
+    model = replace(model, package_dirs=packages, circular=circular)
     return model if is_text(source) else replace(model, source=str(Path(source).resolve()))
 
 
@@ -98,6 +104,13 @@ def _folders(package_dirs: str | os.PathLike | Iterable[str | os.PathLike]) -> t
         if not folder.is_dir():
             raise ValueError(f"package_dirs: there is no folder {str(folder)!r}")
     return tuple(str(folder.resolve()) for folder in folders)
+
+
+def _circular(robot: Robot, model: Model, followers: Mapping[str, Follower]) -> tuple[str, ...]:
+    """The continuous joints of the model, without those that follow or lead others."""
+    coupled = {*followers, *(follower.source for follower in followers.values())}
+    joints = (robot.joints[name] for name in model.joint_names if name in robot.joints and name not in coupled)
+    return tuple(joint.name for joint in joints if joint.element.string("type") == "continuous")
 
 
 def _check_option(option: str, value: str, known: tuple[str, ...]):

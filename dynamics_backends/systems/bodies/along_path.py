@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dynamics_backends import scalar as sm
-from dynamics_backends.manifold import Manifold
+from dynamics_backends.manifold import Manifold, vector_space
 from dynamics_backends.protocol import Contraction, HasPartials, Matrix, MissingCapability, Partials
 from dynamics_backends.scalar import Rows, Scalar
 
@@ -52,7 +52,7 @@ class DoubleIntegrator:
 
 
 class AlongPath:
-    """The system above of another one on a vector space that has partial derivatives of its own (HasPartials).
+    """The system above of another one with a flat state that has partial derivatives of its own (HasPartials).
 
     The path parameter stands last in the state, its acceleration last in the controls. Raises MissingCapability for another system.
     """
@@ -61,12 +61,13 @@ class AlongPath:
 
     def __init__(self, system: Any) -> None:
         own_derivatives = isinstance(system, HasPartials)
-        if not (system.manifold.is_vector_space and own_derivatives):
+        if not (system.manifold.is_flat and own_derivatives):
             raise MissingCapability(
-                "a path can be followed by systems on vector spaces with partial derivatives of their own"
+                "a path can be followed by systems without quaternions in their state and with partial derivatives of their own"
             )
         self.system, self.nu, self.n = system, system.nu + 1, system.manifold.ndx
-        self.manifold = Manifold.vector(self.n + 2, (*system.manifold.tangent_names, "s", "v[s]"))
+        names = (*system.manifold.tangent_names, "s", "v[s]")
+        self.manifold = Manifold([*system.manifold.groups, vector_space(2)], names)
         self.n_out = self.manifold.ndx
         self.output_names = tuple(f"d {name}/dt" for name in self.manifold.tangent_names)
         self.control_names = (*system.control_names, "a[s]")

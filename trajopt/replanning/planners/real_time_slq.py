@@ -97,7 +97,7 @@ class RealTimeSLQ(RealTimePlanner):
 
         x0 = yield
 
-        lq = lq._replace(dx0=evaluator.manifold.difference(xs[0], x0))
+        lq = lq._replace(dx0=evaluator.manifold.gap(xs[0], x0))
         if bounds is not None:
             policy, step = solve_bounded_lq(lq, bounds, self.mu, lq_solver=lq_solver)
         else:

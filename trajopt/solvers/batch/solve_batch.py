@@ -240,4 +240,6 @@ def _guesses_of(batch: Batch, guess: Motion | Sequence[Motion] | None) -> tuple[
             raise ValueError(
                 f"{what} of the guess has shape {rows.shape}; expected {shape}, or {(n, *shape)} for all problems"
             )
+    x0 = batch.x0()
+    xs = ocp.manifold.without_jumps(x0 if len(xs) == n else x0[:1], xs)
     return xs, us

@@ -18,7 +18,7 @@ class Charts:
     """Charts about states (K, nx); on a vector space, where x is its own coordinate, they are about 0."""
 
     def __init__(self, manifold: Manifold, reference: Array) -> None:
-        self.manifold, self.flat = manifold, manifold.is_vector_space
+        self.manifold, self.flat = manifold, manifold.is_flat
         self.reference = np.zeros_like(reference) if self.flat else reference
 
     def states(self, delta: Array) -> Array:

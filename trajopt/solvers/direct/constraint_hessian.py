@@ -25,7 +25,7 @@ def constraint_hessians(
     for c in constraints:
         own = y[:, at : (at := at + c.residual.n_out)]
         manifold = c.residual.manifold
-        known = c.composition is not None and c.composition.inner.manifold is manifold and manifold.is_vector_space
+        known = c.composition is not None and c.composition.inner.manifold is manifold and manifold.is_flat
         if known and own.any():
             yield c.residual.manifold.ndx, c.residual.nu, _outer(c, x, u, t, own)
 

@@ -43,7 +43,7 @@ def _traced(residual: Any, sizes: tuple[tuple[str, int], ...]) -> Array:
     from dynamics_backends.compiled.interface.sources import Symbols, TraceError, symbolic_value
 
     symbols, manifold = Symbols.of(residual, dict(sizes)), residual.manifold
-    flat = manifold.is_vector_space
+    flat = manifold.is_flat
     dx = symbols.x if flat else ca.SX.sym("dx", manifold.ndx)
     try:
         x = dx if flat else manifold.integrate(symbols.x, dx)

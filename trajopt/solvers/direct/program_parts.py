@@ -74,7 +74,7 @@ def parts_of(
 def with_rows(ocp: OCP) -> list[tuple[Constraint, ...]]:
     """The constraints that have rows, by phase, terminal ones last; on a vector space the others are bounds on variables."""
     groups = [*(phase.constraints for phase in ocp.phases), ocp.terminal_constraints]
-    if not ocp.manifold.is_vector_space:
+    if not ocp.manifold.is_flat:
         return groups
     return [tuple(c for c in group if chosen_coordinates(c) is None) for group in groups]
 
@@ -84,7 +84,7 @@ def coordinate_bounds(ocp: OCP) -> Iterator[tuple[str, slice, list[int], Array, 
 
     For each its name, its knots, the numbers of the state that it bounds, and lower and upper bounds (K, count).
     """
-    if not ocp.manifold.is_vector_space:
+    if not ocp.manifold.is_flat:
         return
     groups = [*(phase.constraints for phase in ocp.phases), ocp.terminal_constraints]
     for group, knots in zip(groups, [*ocp.phase_slices, slice(ocp.horizon, ocp.horizon + 1)], strict=True):

@@ -259,7 +259,7 @@ class Transcription:
 
     def recentered(self, w: Array) -> tuple[NLP, Array]:
         """See :class:`~trajopt.solvers.nlp.nlp.NLP`: charts about the states of w."""
-        if self.original.manifold.is_vector_space:
+        if self.original.manifold.is_flat:
             return self, w
         xs, us = self.trajectory(w)
         new = type(self)(self.original, Guess(xs, us), self.hold, self.kind)

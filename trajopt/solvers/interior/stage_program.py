@@ -86,7 +86,7 @@ class StageProgram:
     def __init__(self, ocp: OCP, us: Array, hessian: str) -> None:
         self.ocp = ocp
         self.N, self.n, self.m = ocp.horizon, ocp.manifold.ndx, ocp.nu
-        self.flat = ocp.manifold.is_vector_space
+        self.flat = ocp.manifold.is_flat
         self.structure = StructureData()
         self.ref = ctypes.addressof(self.structure)
         kept = with_rows(ocp)

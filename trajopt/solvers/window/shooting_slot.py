@@ -294,4 +294,4 @@ def lengths(max_backtracks: int) -> Array:
 
 def reads_linear_steps(ocp: OCP, o: SLQOptions) -> bool:
     """Whether rollouts read more of a linear step than du - K dx: they start at nodes, or deviations are not differences."""
-    return o.gaps == "linear" or not ocp.manifold.is_vector_space
+    return o.gaps == "linear" or not ocp.manifold.is_flat

@@ -72,7 +72,7 @@ class Library:
             self.end_first_abreast = bound(found, "end_first_abreast", "pl pp")
         elif alone and "first" in shape.parts:
             self.values = bound(found, "stage_values", "pp ll pp")
-            if not backend.map.manifold.is_vector_space:
+            if not backend.map.manifold.is_flat:
                 self.moved, self.carried = found.stage_moved, found.stage_carried
         if "newton" in shape.parts:
             self.newton_abreast = bound(found, "stage_newton_abreast", "p lll ppp")

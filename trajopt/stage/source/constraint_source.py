@@ -49,8 +49,8 @@ def constraint_source(
 
     size, n = sum(size for c in constraints for _, size in c.parameters), manifold.ndx
     x, u, t, theta = ca.SX.sym("x", manifold.nx), ca.SX.sym("u", nu), ca.SX.sym("t"), ca.SX.sym("theta", size)
-    dx = x if manifold.is_vector_space else ca.SX.sym("dx", n)
-    moved, w = x if manifold.is_vector_space else manifold.integrate(x, dx), ca.vertcat(dx, u)
+    dx = x if manifold.is_flat else ca.SX.sym("dx", n)
+    moved, w = x if manifold.is_flat else manifold.integrate(x, dx), ca.vertcat(dx, u)
     shapes = [
         (c, p, _value(c, moved, u, t, p)) for c, p in zip(constraints, _parameters(constraints, theta), strict=True)
     ]
@@ -68,7 +68,7 @@ def constraint_source(
     for kind, (given, found) in functions.items():
         results = {key: e for key, e in found.items() if running or key not in ("gu", "hux", "huu")}
         columns = [ca.reshape(e.T, -1, 1) for e in results.values()]  # by rows
-        if not manifold.is_vector_space:
+        if not manifold.is_flat:
             columns = ca.substitute(columns, [dx], [ca.SX.zeros(n)])
         arguments = [Argument(key, s.numel()) for key, s in given.items()]
         traced = short_enough(f"the {name} constraints", trace_expressions(list(given.values()), columns))

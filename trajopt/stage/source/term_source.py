@@ -132,8 +132,8 @@ def term_source(
 def _sum_of(terms, manifold, x, u, t, theta, scale, hessian, inner):
     """Value, gradient and Hessian of the sum of terms at x (+) dx, u + du, in w = (dx, du) at 0; of terms that are functions of
     inner maps the value alone."""
-    dx = x if manifold.is_vector_space else ca.SX.sym("dx", manifold.ndx)
-    moved = x if manifold.is_vector_space else manifold.integrate(x, dx)
+    dx = x if manifold.is_flat else ca.SX.sym("dx", manifold.ndx)
+    moved = x if manifold.is_flat else manifold.integrate(x, dx)
     w = ca.vertcat(dx, u)
     n = w.numel()
     total, gradient, curvature = ca.SX(0), ca.SX(n, 1), ca.SX(n, n)
@@ -154,7 +154,7 @@ def _sum_of(terms, manifold, x, u, t, theta, scale, hessian, inner):
         curvature += H if exact else ca.mtimes(J.T * ca.repmat((scale * weight).T, n, 1), J)
     curvature = ca.triu2symm(ca.triu(curvature))  # half of it is computed
     sums = [total, gradient, curvature]
-    if manifold.is_vector_space:
+    if manifold.is_flat:
         return sums
     return ca.substitute(sums, [dx], [ca.SX.zeros(manifold.ndx)])
 
@@ -177,7 +177,7 @@ def _derivatives(term, weight, at, w, manifold, *, exact):
     residual, (x, moved, u, t, p) = term.residual, at
     if not exact and isinstance(residual, HasPartials):
         return *own_partials(residual, x, u, t, p, manifold.ndx), None
-    with watching(x if manifold.is_vector_space else ca.SX(0, 1)) as seen:
+    with watching(x if manifold.is_flat else ca.SX(0, 1)) as seen:
         r = symbolic_value(residual, moved[: residual.manifold.nx], u[: residual.nu], t, p)
     if not seen.poses:
         return r, ca.jacobian(r, w), _hessian(residual, _sum(term, weight, r), w) if exact else None

@@ -8,6 +8,8 @@ from kinematics_oracle import frame_matrices, world_inertias
 
 from dynamics_backends.rigid_body.model.model import Model, UnknownName
 from dynamics_backends.rigid_body.model.model_builder import lock_joints
+from dynamics_backends.rigid_body.model.state import state_manifold
+from dynamics_backends.rigid_body.robots import load_robot
 from dynamics_backends.rigid_body.spatial.rotations import rpy_matrix
 from dynamics_backends.rigid_body.urdf.loader import URDFError, URDFWarning, load_urdf
 
@@ -58,6 +60,24 @@ def test_continuous_joint_is_revolute_without_position_limits():
     assert model.joint_types == ("revolute",) and model.nq == 1
     assert (model.q_lower[0], model.q_upper[0]) == (-np.inf, np.inf)
     assert model.effort_limit[0] == 30
+
+
+def test_continuous_joints_are_angles_on_a_circle_unless_turns_are_counted():
+    model = one_joint("continuous")
+    assert model.circular == (model.joint_names[0],)
+    assert [g.name for g in state_manifold(model).groups] == ["SO(2)", "R^1"]
+    assert model.digest == model.replace(circular=()).digest
+    assert one_joint("revolute", LIMIT).circular == ()
+    counted = one_joint("continuous", turns="counted")
+    assert counted.circular == () and state_manifold(counted).is_vector_space
+    with pytest.raises(ValueError, match="turns is 'all'; choose one of 'nearest', 'counted'"):
+        one_joint("continuous", turns="all")
+    with pytest.raises(UnknownName, match="revolute joint"):
+        one_joint("prismatic", LIMIT).replace(circular=("j",))
+    led = MIMIC.replace('name="a" type="revolute"', 'name="a" type="continuous"')
+    assert load_urdf(led).circular == ("a",) and load_urdf(led, mimic="follow").circular == ()
+    gen3 = load_robot("gen3")
+    assert len(gen3.circular) == 4 and lock_joints(gen3, [gen3.circular[0]]).circular == gen3.circular[1:]
 
 
 def test_effort_and_velocity_of_zero_mean_not_given():
