@@ -206,6 +206,7 @@ from trajopt.guesses.inverse_kinematics import (
     inverse_kinematics as inverse_kinematics,
 )
 from trajopt.guesses.minimum_jerk import minimum_jerk_guess as minimum_jerk_guess
+from trajopt.guesses.time_grids import refine as refine
 from trajopt.guesses.warm_start import WarmStart as WarmStart
 from trajopt.lq.lq import (
     LQProblem as LQProblem,

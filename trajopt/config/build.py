@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from dynamics_backends.rigid_body.robots import ROBOT_WARNINGS
 from trajopt.config.config import Backend, Config, read_config
 from trajopt.config.free_time import freed
 from trajopt.config.registry import PROBLEMS
-from trajopt.config.task import Task
+from trajopt.config.task import Refined, Task
 from trajopt.guesses.guesses import resampled_guess
 from trajopt.guesses.warm_start import WarmStart
 from trajopt.problem.guess import Guess
@@ -23,7 +24,8 @@ from trajopt.results.records import PHASES, Callback
 from trajopt.results.solution import Solution
 from trajopt.results.status import StatusCode
 from trajopt.solvers import prepare
-from trajopt.solvers.registry import checked_afterwards, solve, solver_options
+from trajopt.solvers.refinement import Again, consecutive_solves, near
+from trajopt.solvers.registry import checked_afterwards, solve, solve_with_margins, solver_options
 from trajopt.solvers.termination import unrefined
 from trajopt.validation.broken_limits import broken_limits, self_collision_note
 from trajopt.validation.validation import InvalidProblem, errors_of
@@ -152,22 +154,30 @@ def refined(
     if errors:
         raise InvalidProblem(errors)
     options = patient(config.solver_options, task.patience)
-    first = WarmStart(start)
-    solution = solve(task.ocp, None, options, callback, config.solver_name, warm_start=first, check=False)
-    attempts = solution.meta.get("attempts", ())
+    solved = partial(solve_with_margins, callback=callback, solver=config.solver_name)
+    first, margined = solved(task.ocp, WarmStart(start), options)
+    attempts = first.meta.get("attempts", ())
     used = solver_options(attempts[-1]["solver"]) if attempts else options
-    found, solves = task.refined(solution), [solution]
-    while found.ocp is not None and found.guess is not None and solution.status.code is not StatusCode.INTERRUPTED:
-        warm, again = WarmStart(found.guess, multipliers=found.multipliers), near(options)
-        again = sharper(again, used) if found.sharp else again
-        solution = solve(found.ocp, None, again, callback, config.solver_name, warm_start=warm, check=False)
-        found = task.refined(solution)
-        solves.append(solution)
-    rounds, solution = len(solves), found.solution or solution
+    problems, looks = {id(first): margined}, list[Refined]()
+
+    def look(solution: Solution) -> Again | None:
+        assert task.refined is not None
+        looks.append(task.refined(solution))
+        return looks[-1].again
+
+    def answer(again: Again) -> Solution:
+        closer = sharper(near(options), used) if again.sharp else near(options)
+        solution, margined = solved(again.ocp, WarmStart(again.guess, multipliers=again.multipliers), closer)
+        problems[id(solution)] = margined
+        return solution
+
+    solves = consecutive_solves(first, look, answer)
+    found = looks[-1]
+    rounds, solution = len(solves), found.solution or solves[-1]
     reason = solution.status
     if check:
         ocp = task.ocp if task.latest is None else replace(task.latest(), goals=task.ocp.goals)
-        solution = checked_afterwards(ocp, solution, options)
+        solution = checked_afterwards(ocp, solution, options, problems.get(id(solution)))
     solution = with_time_before(solution, [s for s in solves if s.history is not solution.history])
     meta = {**solution.meta, "check": found.report, "rounds": rounds}
     status = solution.status
@@ -182,16 +192,6 @@ def refined(
         )
         status = replace(status, advice=advice)
     return replace(solution, meta=meta, status=status)
-
-
-NEAR_BARRIER = 1e-3
-"""The barrier parameter that a method of interior points begins with near a solution."""
-
-
-def near(options: Any) -> Any:
-    """The options of a solve that starts near its solution."""
-    known = {f.name for f in fields(options)}
-    return replace(options, barrier=min(options.barrier, NEAR_BARRIER)) if "barrier" in known else options
 
 
 SHARPER, SHARPEST = 0.01, 1e-8

@@ -28,6 +28,7 @@ from trajopt.problem.ocp import MOST_STEPS, OCP
 from trajopt.problem.residuals import LinkPoint
 from trajopt.replanning.plan import Horizon
 from trajopt.results.solution import Solution
+from trajopt.solvers.refinement import Again
 from trajopt.step.sensitivities import MOST_SUBSTEPS, SampledSystem
 from trajopt.validation.broken_limits import BrokenLimit
 
@@ -115,6 +116,13 @@ class Refined(NamedTuple):
     solution: Solution | None = None
     multipliers: Mapping[str, Array] = {}
     sharp: bool = False
+
+    @property
+    def again(self) -> Again | None:
+        """The solve that follows; None where there is none."""
+        if self.ocp is None or self.guess is None:
+            return None
+        return Again(self.ocp, self.guess, self.multipliers, self.sharp)
 
 
 @dataclass(frozen=True)

@@ -187,7 +187,7 @@ def trapezoidal(running: Sequence[CostTerm], dt: Array) -> tuple[list[CostTerm],
     Knot k has the weight (dt_(k-1) + dt_k) / 2 in place of dt_k, the last one dt_(N-1) / 2; for terms that read controls, which are
     held over each step, the rectangle rule stays. References and weights given by knot keep their last row at the end.
     """
-    factors = 0.5 * (1.0 + np.concatenate([[0.0], dt[:-1]]) / dt)
+    factors = trapezoidal_factors(dt)
     found, end = [], []
     for term in running:
         if term.residual.nu:
@@ -198,6 +198,11 @@ def trapezoidal(running: Sequence[CostTerm], dt: Array) -> tuple[list[CostTerm],
         weight = term.weight[-1] if term.weight.ndim == 2 else term.weight
         end.append(_weighed(replace(term, weight=weight, parameters=last), np.array([0.5 * dt[-1]])))
     return found, end
+
+
+def trapezoidal_factors(dt: Array) -> Array:
+    """(N,) by which the weights of the rectangle rule on time steps dt (N,) [s] are multiplied."""
+    return 0.5 * (1.0 + np.concatenate([[0.0], dt[:-1]]) / dt)
 
 
 def _weighed(term: CostTerm, factor: Array) -> CostTerm:

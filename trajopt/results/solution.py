@@ -64,6 +64,7 @@ class Solution:
     multipliers: by name, where the solver has them: "dynamics" (N, ndx), and (K, nr) of each constraint.
     model: the robot of the problem, if there is one; to be shown, never solved with.
     marks: goals, obstacles and shapes of the problem, to be shown likewise.
+    problem: the :class:`~trajopt.OCP` that was solved; None of a solution from a file, a batch or another process.
     """
 
     xs: Array
@@ -79,6 +80,11 @@ class Solution:
     multipliers: Mapping[str, Array] = field(default_factory=dict)
     model: Model | None = None
     marks: Marks | None = None
+    problem: Any = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """All but the problem, whose functions may not be picklable."""
+        return {**vars(self), "problem": None}
 
     @property
     def time_total(self) -> dict[str, float]:

@@ -8,7 +8,13 @@
 
 Shooting is DDP, or SLQ where a time step has no second derivatives.  The direct methods are two, the second from where the first
 stopped: IPM where there is a C compiler, then DMS with IPOPT, where a time step has no second derivatives with the Hessian of
-Gauss-Newton, then SQP.  An attempt that ended without finding a step (ASTRAY) leaves
+Gauss-Newton, then SQP.
+
+Where the first direct method fails on a problem with free durations, it solves the problem on COARSE knots from the guess, and then
+on all of them from that solution; after that comes the second method.  Few knots leave few local optima of the duration, and fewer
+ways to be infeasible.
+
+An attempt that ended without finding a step (ASTRAY) leaves
 nothing worth going on from: the next one starts from the guess.  Where all attempts fail, the cheapest of the motions that keep the
 constraints is the solution, the last one if there is none.  What was tried, and how it ended, is told by the status of
 the solution and by ``meta["attempts"]``; the history holds the records of all attempts one after the other.
@@ -26,6 +32,7 @@ import numpy as np
 
 from dynamics_backends.compiled.interface.libraries import has_compiler
 from trajopt.guesses.guesses import Guess
+from trajopt.guesses.time_grids import can_be_regridded, coarser, on_grid_of
 from trajopt.problem.constraints import Constraint, chosen_coordinates
 from trajopt.problem.ocp import OCP
 from trajopt.results.solution import Solution
@@ -37,18 +44,31 @@ from trajopt.step.contraction import has_curvature
 from trajopt.validation.broken_limits import constraint_violations
 
 ASTRAY = (StatusCode.LINE_SEARCH_FAILED, StatusCode.NOT_POSITIVE_DEFINITE, StatusCode.NON_FINITE, StatusCode.UNBOUNDED)
-ORDINALS = ("first", "second", "third")
+ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh")
 KEPT = 1e-6
 """Dynamics and bounds off by less are kept by a motion of a failed attempt."""
 
 
+COARSE = (10, 20)
+"""Numbers of knots of coarse time grids, about, in their order."""
+
+
 class Attempt(NamedTuple):
-    """A method for a problem, with options that it needs; relaxed: without the bounds on the state."""
+    """A method for a problem, with options that it needs; relaxed: without the bounds on the state.
+
+    fine: the problem that is to be solved, where the attempt is on a coarser time grid; its solution starts the next attempt.
+    """
 
     solver: str
     ocp: OCP
     needs: Mapping[str, Any]
     relaxed: bool = False
+    fine: OCP | None = None
+
+    @property
+    def coarse(self) -> bool:
+        """True if the attempt is on a coarser time grid than the problem."""
+        return self.fine is not None
 
 
 class Try(NamedTuple):
@@ -67,8 +87,10 @@ def in_turn(
     Returns the last solution, or the best where that has failed too, with the account of all; the status of a problem without an
     attempt. problem: returns the problem.
     """
-    began, solutions, account, start = time.perf_counter(), list[Solution](), list[dict[str, Any]](), guess
+    began, solutions, account = time.perf_counter(), list[Solution](), list[dict[str, Any]]()
+    made = list[Attempt]()
     for attempt in plan:
+        start = start_of_next(attempt, made[-1], solutions[-1], guess) if made else guess
         at = time.perf_counter()
         left = None if options.time_limit is None else max(options.time_limit - (at - began), LEAST_TIME)
         found = yield Try(attempt, start, left)
@@ -77,35 +99,49 @@ def in_turn(
         broken = attempt.relaxed and found.status.success
         broken = broken and any(constraint_violations(problem(), found.xs, found.us))
         solutions.append(found)
+        made.append(attempt)
         account.append(_entry(attempt, found, found.meta.get("solve_time", time.perf_counter() - at), broken))
-        if not goes_on(found, options, broken):
+        if not goes_on(found, options, broken, coarse=attempt.coarse):
             break
-        start = start_of_next(found, guess)
     if not solutions:
         return termination.not_started()
-    number = _best(solutions, problem)
+    number = _best(solutions, made, problem)
     best, seconds = solutions[number], sum(entry["seconds"] for entry in account)
+    end = solutions[-1].status if solutions[-1].status.code in STOPPED else best.status
     return replace(
         best,
-        status=_status(best.status, account, number),
+        status=_status(end, account, number),
         iterations=sum(s.iterations for s in solutions),
         history=tuple(record for s in solutions for record in s.history),
         meta={**best.meta, "attempts": account, "solve_time": seconds},
     )
 
 
-def goes_on(found: Solution, options: AutoOptions, broken: bool) -> bool:
+def goes_on(found: Solution, options: AutoOptions, broken: bool, coarse: bool = False) -> bool:
     """Whether another attempt follows one; broken: whether its solution breaks bounds on the state that it left out."""
-    solved = found.status.success and not broken
+    solved = found.status.success and not (broken or coarse)
     return not solved and found.status.code not in STOPPED and (options.fallback or broken)
 
 
-def attempts(ocp: OCP) -> Iterator[Attempt]:
-    """The methods for a problem, in their order."""
+def attempts(ocp: OCP, *, coarse: bool = True) -> Iterator[Attempt]:
+    """The methods for a problem, in their order; coarse: on coarse time grids, too."""
     curved = has_curvature(ocp)
     if has_only_bounds(ocp):
         yield Attempt("ddp" if curved else "slq", ocp.unconstrained(), {}, relaxed=bool(ocp.constraints()))
-    yield from _direct(ocp, curved)[:2]
+    direct = _direct(ocp, curved)
+    yield direct[0]
+    if coarse and ocp.in_scaled_time and can_be_regridded(ocp):
+        yield from _coarse_to_fine(direct[0])
+    yield from direct[1:2]
+
+
+def _coarse_to_fine(attempt: Attempt) -> Iterator[Attempt]:
+    """An attempt on coarse grids, each followed by one on the grid of the problem."""
+    steps = sum(phase.knots for phase in attempt.ocp.phases if phase.dynamics.takes_time)
+    for knots in COARSE:
+        if steps >= 2 * knots:
+            yield attempt._replace(ocp=coarser(attempt.ocp, round(steps / knots)), fine=attempt.ocp)
+            yield attempt
 
 
 def _direct(ocp: OCP, curved: bool) -> list[Attempt]:
@@ -127,10 +163,14 @@ def _is_bound(c: Constraint) -> bool:
     return chosen_coordinates(c) is not None and bool((c.lower < c.upper).all())
 
 
-def start_of_next(found: Solution, guess: Guess) -> Guess:
-    """Where an attempt stopped, or the guess."""
+def start_of_next(attempt: Attempt, before: Attempt, found: Solution, guess: Guess) -> Guess:
+    """Where the attempt before stopped, or the guess, on the grid of an attempt; one on a coarse grid starts from the guess."""
+    if attempt.fine is not None:
+        return on_grid_of(attempt.ocp, attempt.fine, guess)
     finite = np.isfinite(found.xs).all() and np.isfinite(found.us).all()
-    return Guess(found.xs, found.us) if finite and found.status.code not in ASTRAY else guess
+    if not finite or found.status.code in ASTRAY:
+        return guess
+    return on_grid_of(attempt.ocp, before.ocp, found) if before.coarse else Guess(found.xs, found.us)
 
 
 def _entry(attempt: Attempt, found: Solution, seconds: float, broken: bool) -> dict[str, Any]:
@@ -138,6 +178,7 @@ def _entry(attempt: Attempt, found: Solution, seconds: float, broken: bool) -> d
     return {
         "solver": attempt.solver,
         "without": "bounds on the state" if attempt.relaxed else "",
+        "knots": attempt.ocp.horizon,
         "breaks them": broken,
         "status": str(found.status.code),
         "message": found.status.message,
@@ -147,22 +188,24 @@ def _entry(attempt: Attempt, found: Solution, seconds: float, broken: bool) -> d
     }
 
 
-def _best(found: Sequence[Solution], problem: Callable[[], OCP]) -> int:
-    """The number of the solution to return."""
-    last, status = len(found) - 1, found[-1].status
-    if not last or status.success or status.code in STOPPED:
+def _best(found: Sequence[Solution], made: Sequence[Attempt], problem: Callable[[], OCP]) -> int:
+    """The number of the solution to return: one on the grid of the problem."""
+    whole = [i for i, attempt in enumerate(made) if not attempt.coarse]
+    last, status = whole[-1], found[-1].status
+    if len(whole) == 1 or status.success or status.code in STOPPED:
         return last
-    kept = [i for i, s in enumerate(found) if keeps(problem(), s)]
+    kept = [i for i in whole if keeps(problem(), found[i])]
     return min(kept, key=lambda i: float(found[i].cost), default=last)
 
 
 def _status(status: Status, account: Sequence[Mapping[str, Any]], number: int) -> Status:
     names = [a["solver"] for a in account]
+    most = max(a["knots"] for a in account)
     if len(names) == 1:
         left_out = account[0]["without"] and status.success
         kept = " The solution satisfies the state limits, which were left out." if left_out else ""
         return replace(status, message=f"{names[0]}: {status.message}{kept}")
-    ends = ", ".join(f"{a['solver']} {_end(a)}" for i, a in enumerate(account) if i != number)
+    ends = ", ".join(f"{a['solver']} {_end(a, most)}" for i, a in enumerate(account) if i != number)
     best = ", the best one" if number < len(names) - 1 else ""
     return replace(
         status, message=f"{names[number]}: {status.message} This was the {ORDINALS[number]} attempt{best}: {ends}."
@@ -177,7 +220,9 @@ def keeps(ocp: OCP, s: Solution) -> bool:
     return worst is None or worst.ratio <= 1.0
 
 
-def _end(attempt: Mapping[str, Any]) -> str:
-    """Why another attempt followed this one."""
-    broke = attempt["breaks them"]
-    return "violated state limits that were left out" if broke else f"ended with {attempt['status']}"
+def _end(attempt: Mapping[str, Any], knots: int) -> str:
+    """Why another attempt followed this one; knots: of the problem."""
+    broke, on = attempt["breaks them"], f" on {attempt['knots']} knots" if attempt["knots"] < knots else ""
+    if broke:
+        return "violated state limits that were left out"
+    return f"{'converged' if attempt['status'] == StatusCode.CONVERGED else 'ended with ' + attempt['status']}{on}"

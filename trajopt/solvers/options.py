@@ -35,7 +35,7 @@ class CommonOptions:
     """Options of every solver, and the checks of those that several have.
 
     between_knots: solve again with tighter inequalities where the motion violates them between the knots
-    (:mod:`trajopt.solvers.between_knots`); without it such a violation is reported. Neither is done in batches and in other solves
+    (:mod:`trajopt.solvers.refinement`); without it such a violation is reported. Neither is done in batches and in other solves
     without checks.
     """
 

@@ -21,9 +21,11 @@ from trajopt.problem.ocp import OCP, Sampling, fitting
 from trajopt.results.records import Callback
 from trajopt.results.solution import LAST_CONTROL, Solution
 from trajopt.results.status import StatusCode
+from trajopt.solvers.methods.delegation import Continued
 from trajopt.solvers.methods.driver import run_alone
 from trajopt.solvers.methods.own import MethodFunction
 from trajopt.solvers.options import (
+    LEAST_TIME,
     AutoOptions,
     DDPOptions,
     DMSOptions,
@@ -114,7 +116,7 @@ def _auto(ocp: OCP, warm: WarmStart, options: AutoOptions, callback: Callback | 
         attempt, start, left = request
         chosen = attempt_options(attempt, options)
         chosen = chosen if left is None else replace(chosen, time_limit=left)
-        return SOLVERS[attempt.solver][0](attempt.ocp, WarmStart(start), chosen, callback)
+        return SOLVERS[attempt.solver][0](attempt.ocp, WarmStart(start, barrier=warm.barrier), chosen, callback)
 
     found: Solution = run_alone(in_turn(attempts(ocp), lambda: ocp, warm.guess, options), answer)
     return found
@@ -199,9 +201,9 @@ def solve(
     """Solve an optimal control problem.
 
     guess: states and controls, such as those of a solution; default that of the warm start, else x0 at every knot and zero
-    controls. solver: a name; default "auto", or the solver
-    whose options they are (:mod:`trajopt.solvers.auto`). options: of the solver, as its dataclass or as a mapping; a name that
-    stands for certain options ("gnms") overrides those of a dataclass. callback: called with an
+    controls. Its angles on SO(2) are moved by whole turns so that they begin near x0 and do not jump. solver: a name; default
+    "auto", or the solver whose options they are (:mod:`trajopt.solvers.auto`). options: of the solver, as its dataclass or as a
+    mapping; a name that stands for certain options ("gnms") overrides those of a dataclass. callback: called with an
     :class:`~trajopt.results.records.IterationRecord` after each iteration.
     backend: of the derivatives of all phases, in place of those of the problem: a name, or a mapping with "name", "engine" and
     options (:mod:`trajopt.step.other_backend`).
@@ -227,8 +229,7 @@ def solve(
     """
     _require_problem(ocp)
     ocp = ocp if backend is None else with_backend(ocp, backend)
-    solver, chosen = chosen_options(solver, options)
-    run = SOLVERS[solver][0]
+    chosen_options(solver, options)  # raises for bad ones before anything else
     if warm_start is not None and not isinstance(warm_start, WarmStart):
         raise TypeError(
             f"warm_start is a {type(warm_start).__name__}; expected trajopt.WarmStart(guess, multipliers=...), or give it as guess"
@@ -236,6 +237,30 @@ def solve(
     warm = warm_start or WarmStart(constant_guess(ocp) if guess is None else as_guess(guess))
     if guess is not None:
         warm = replace(warm, guess=as_guess(guess))
+    return _solved(ocp, warm, options, callback, solver, check=check, margins=check, start=start)[0]
+
+
+def solve_with_margins(
+    ocp: OCP, warm: WarmStart, options: Any, callback: Callback | None = None, solver: str | None = None
+) -> tuple[Solution, OCP]:
+    """A solve without checks, but with margins for the motion between the knots if the options say so; and the problem with
+    margins."""
+    return _solved(ocp, warm, options, callback, solver, check=False, margins=True)
+
+
+def _solved(
+    ocp: OCP,
+    warm: WarmStart,
+    options: Any,
+    callback: Callback | None,
+    solver: str | None,
+    *,
+    check: bool,
+    margins: bool,
+    start: Start | None = None,
+) -> tuple[Solution, OCP]:
+    """See :func:`solve`; margins: for the motion between the knots, if the options say so. And the problem with margins."""
+    solver, chosen = chosen_options(solver, options)
     approximated = approximated_hessian(ocp, solver, chosen)
     if check:
         warnings = require_solvable(ocp, warm.guess, solver, chosen)
@@ -243,18 +268,22 @@ def solve(
         warnings = []
         _require_shapes(ocp, warm.guess)
         _require(requirement_errors(ocp, solver, chosen))
+    warm = replace(warm, guess=warm.guess._replace(xs=ocp.manifold.without_jumps(ocp.x0, warm.guess.xs)))
     with gathered() as slow, starting(start), served() as engines:
-        began = time.perf_counter()
-        solution, solved = run(ocp, warm, chosen, callback), ocp
-        if check and chosen.between_knots and may_be_violated(ocp):
-            from trajopt.solvers.between_knots import keep_between_knots
-
-            measure = partial(_between_knots, ocp, chosen)
-            spent = time.perf_counter() - began
-            solution, solved = keep_between_knots(ocp, solution, run, chosen, callback, measure, spent)
-        elapsed = time.perf_counter() - began
+        solves = _Solves(
+            SOLVERS[solver][0], chosen, callback, lambda: (list(engines), replace(slow, parts=[*slow.parts]))
+        )
+        solution = solves.plain(ocp, warm)
+        tight = problem = ocp
+        if margins:
+            solution, tight = solves.with_margins(ocp, solution)
+        if check:
+            solution = checked(ocp, solution, chosen, tight)
+        if check and solver == DEFAULT_SOLVER:
+            solution, problem = solves.until_replayed(ocp, solution)
+        elapsed, (served_by, slow) = solves.seconds, solves.work
         meta = {**solution.meta, **_meta(ocp, solver, dict(vars(chosen)), warnings), "solve_time": elapsed}
-        meta["engines"] = list(engines) or slow.engines([s.backend.engine for s in _samplings(ocp)])
+        meta["engines"] = served_by or slow.engines([s.backend.engine for s in _samplings(ocp)])
         if ocp.in_scaled_time and np.isfinite(solution.xs).all():
             meta["clock"] = ocp.times_of(solution.xs).tolist()
             meta["duration"] = meta["clock"][-1]
@@ -263,12 +292,60 @@ def solve(
         if approximated:
             meta["findings"].append(approximated)
         marks = problem_marks(ocp) if check else ocp.marks
-        solution = replace(solution, meta=meta, model=ocp.model, marks=marks)
-        solution = checked(ocp, solution, chosen, solved) if check else unchecked(solution)
+        solution = replace(solution, meta=meta, model=ocp.model, marks=marks, problem=problem)
+        solution = solution if check else unchecked(solution)
     status = explained(solution.status, ocp, solution.xs, solution.us)
     if approximated and status.code is StatusCode.MAX_ITERATIONS:
         status = replace(status, advice=f"{approximated[0].upper()}{approximated[1:]}.")
-    return replace(solution, status=status)
+    return replace(solution, status=status), tight
+
+
+class _Solves:
+    """Solves by one solver with its options; seconds: that they have taken together, without checks; work: after the last one."""
+
+    def __init__(self, run: Any, options: Any, callback: Callback | None, work: Callable[[], Any]) -> None:
+        self._run, self._options, self._callback, self._work = run, options, callback, work
+        self._records = 0
+        self.seconds, self.work = 0.0, work()
+
+    def plain(self, ocp: OCP, warm: WarmStart, options: Any = None) -> Solution:
+        """A solve with what is left of the time limit."""
+        options = options or self._options
+        if options.time_limit is not None and self.seconds:
+            options = replace(options, time_limit=max(LEAST_TIME, options.time_limit - self.seconds))
+        tell = self._callback
+        if tell is not None and self._records:
+            tell = Continued(tell, self._records)
+        began = time.perf_counter()
+        solution: Solution = self._run(ocp, warm, options, tell)
+        self.seconds += time.perf_counter() - began
+        self._records += len(solution.history)
+        self.work = self._work()
+        return solution
+
+    def with_margins(self, ocp: OCP, solution: Solution) -> tuple[Solution, OCP]:
+        """The solution, or that of solves with margins that follow it if the options say so; and the problem that it solves."""
+        if not self._options.between_knots or not may_be_violated(ocp):
+            return solution, ocp
+        from trajopt.solvers.refinement import Margins, consecutive_solves, near
+
+        margins, options = Margins(ocp, partial(_between_knots, ocp, self._options)), near(self._options)
+        solutions = consecutive_solves(solution, margins, lambda again: self.plain(again.ocp, again.warm, options))
+        return margins.result(solutions, "margins", margins.rounds), margins.solved
+
+    def until_replayed(self, ocp: OCP, solution: Solution) -> tuple[Solution, OCP]:
+        """The solution, or where its replay disagrees that of solves with more substeps; and the problem that it solves."""
+        from trajopt.solvers.refinement import Again, Substeps, consecutive_solves
+
+        def solve_again(again: Again) -> Solution:
+            found, tight = self.with_margins(again.ocp, self.plain(again.ocp, again.warm))
+            return checked(again.ocp, found, self._options, tight)
+
+        substeps = Substeps(ocp)
+        solutions = consecutive_solves(solution, substeps, solve_again)
+        if len(solutions) == 1:
+            return solution, ocp
+        return substeps.result(solutions, "substeps", substeps.factor), substeps.solved
 
 
 def approximated_hessian(ocp: OCP, solver: str, options: Any) -> str:
@@ -336,11 +413,13 @@ def checked(ocp: OCP, solution: Solution, options: Any, solved: OCP | None = Non
     return assessed(ocp, solution, tolerances, partial(_replay, ocp, options, solution), between, found, solved)
 
 
-def checked_afterwards(ocp: OCP, solution: Solution, options: Any) -> Solution:
-    """A solution found with ``check=False``, with the warnings about its problem and the status of the checks."""
+def checked_afterwards(ocp: OCP, solution: Solution, options: Any, solved: OCP | None = None) -> Solution:
+    """A solution found with ``check=False``, with the warnings about its problem and the status of the checks; solved: see
+    :func:`checked`.
+    """
     findings = [f.message for f in require_valid(ocp)]
     with starting(None):
-        return checked(ocp, replace(solution, meta={**solution.meta, "findings": findings}), options)
+        return checked(ocp, replace(solution, meta={**solution.meta, "findings": findings}), options, solved)
 
 
 def chosen_options(solver: str | None, options: Any) -> tuple[str, Any]:

@@ -62,9 +62,9 @@ def in_attempts(
 
 
 def _plans(batch: Batch) -> list[list[Attempt]]:
-    """The attempts of each problem: bounds on the state may leave room in one, and none in another."""
+    """The attempts of each problem, all on its own time grid: bounds on the state may leave room in one, and none in another."""
     if not batch.bounds_differ or any(chosen_coordinates(c) is None for c in batch.ocp.constraints()):
-        return [list(attempts(batch[0]))] * len(batch)  # which has the bounds that only members have
+        return [list(attempts(batch[0], coarse=False))] * len(batch)  # which has the bounds that only members have
     open_bounds = [has_only_bounds(batch[i]) for i in range(len(batch))]
-    plans = {kind: list(attempts(batch[open_bounds.index(kind)])) for kind in set(open_bounds)}
+    plans = {kind: list(attempts(batch[open_bounds.index(kind)], coarse=False)) for kind in set(open_bounds)}
     return [plans[kind] for kind in open_bounds]

@@ -1,0 +1,192 @@
+"""Consecutive solves: more substeps until the replay agrees, coarse time grids where free durations are not found at once."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import trajopt as to
+from trajopt.config.build import build_task, refined
+from trajopt.config.config import read_config
+from trajopt.config.task import Refined
+from trajopt.guesses.time_grids import coarser
+from trajopt.solvers import auto as module
+from trajopt.solvers.refinement import DOUBLINGS, Again, consecutive_solves
+from trajopt.solvers.registry import SOLVERS
+
+
+def pendulum(scheme: str, horizon: int = 20) -> to.OCP:
+    """A pendulum swings up within two seconds, by long steps."""
+    system = to.FunctionMap(lambda x, u, t, p: [x[1], u[0] - 9.81 * np.sin(x[0])], 2, 1, second_order=True)
+    goal = to.bounded(to.state_cost(2, [np.pi, 0.0]), name="upright")
+    return to.OCP.single_phase(
+        to.SampledSystem(to.make_backend(system, "forward_ad"), scheme),
+        [0.0, 0.0], horizon, 2.0 / horizon, [to.control_cost(1, weight=0.1)],
+        terminal_constraints=[goal], u_lower=-12.0, u_upper=12.0,
+    )  # fmt: skip
+
+
+def test_substeps_are_doubled_until_the_replay_agrees():
+    ocp = pendulum("semi_implicit_euler", 20)
+    plain = to.solve(ocp, solver="ipm")
+    calls = []
+    found = to.solve(ocp, None, None, calls.append)
+    assert plain.status.code == "does_not_hold" and found.status.success, found.status
+    factor = found.meta["substeps"]
+    assert factor in (2, 4, 8) and f"{factor} times as many substeps" in found.status.message
+    assert found.problem.phases[0].dynamics.substeps == factor and ocp.phases[0].dynamics.substeps == 1
+    assert [r.iteration for r in found.history] == [r.iteration for r in calls] == list(range(len(calls)))
+    assert off_plan(found) < 0.7 * off_plan(plain)
+
+
+def off_plan(solution) -> float:
+    """The largest deviation [rad] from a plan under its controls held for 0.1 s each, by many small steps."""
+    angle = rate = off = 0.0
+    for (u,), planned in zip(solution.us, solution.xs[1:, 0], strict=True):
+        for _ in range(2_000):
+            rate += 5e-5 * (u - 9.81 * np.sin(angle))
+            angle += 5e-5 * rate
+        off = max(off, abs(angle - planned))
+    return off
+
+
+def test_a_solution_whose_replay_never_agrees_is_the_first_one():
+    ocp = replace(pendulum("euler", 12), replay_tolerance=1e-9)
+    found = to.solve(ocp)
+    assert found.status.code == "does_not_hold" and found.meta["substeps"] == 1
+    assert f"With {2**DOUBLINGS} times as many substeps the replay disagrees, too." in found.status.message
+    first = to.solve(ocp, solver="ipm")
+    np.testing.assert_allclose(found.xs, first.xs, atol=1e-6)
+    assert found.iterations > first.iterations
+
+
+def test_solvers_that_are_named_are_not_followed_by_others():
+    assert "substeps" not in to.solve(pendulum("semi_implicit_euler", 20), solver="ipm").meta
+
+
+def test_ctrl_c_between_solves_keeps_the_solution_before():
+    ocp = pendulum("semi_implicit_euler", 20)
+    plain = to.solve(ocp, solver="ipm")
+
+    def stop(record):
+        if record.iteration > plain.iterations + 1:
+            raise KeyboardInterrupt
+
+    found = to.solve(ocp, None, None, stop)
+    assert found.status.code == "interrupted"
+    np.testing.assert_allclose(found.xs, plain.xs, atol=1e-9)
+
+
+def test_a_check_asks_for_one_solve_after_another():
+    asked = []
+    ocp = pendulum("rk4")
+    first = to.solve(ocp, solver="ipm", check=False)
+
+    def check(solution):
+        asked.append(solution)
+        return None if len(asked) == 3 else Again(ocp, to.Guess(solution.xs, solution.us))
+
+    found = consecutive_solves(
+        first, check, lambda again: to.solve(ocp, warm_start=again.warm, solver="ipm", check=False)
+    )
+    assert asked == found and found[0] is first and len(found) == 3
+    assert again_barrier(found) < first.meta["options"]["barrier"]
+
+
+def again_barrier(found):
+    return Again(found[0].problem, to.Guess(found[0].xs, found[0].us)).warm.barrier
+
+
+# -- coarse to fine -----------------------------------------------------------------------------------------------------
+def fastest() -> to.OCP:
+    """A cart in the shortest time to a place, by a bounded force, on 40 knots."""
+    cart = to.FunctionMap(lambda x, u, t, p: [x[1], u[0]], 2, 1, second_order=True)
+    fixed = to.OCP.single_phase(
+        to.SampledSystem(to.make_backend(cart, "forward_ad"), "rk4"),
+        [0.0, 0.0], 40, 0.05, [to.control_cost(1, weight=1e-3)],
+        terminal_constraints=[to.bounded(to.state_cost(2, [1.0, 0.0]), name="goal")], u_lower=-1.0, u_upper=1.0,
+    )  # fmt: skip
+    return to.free_time(fixed, (0.5, 6.0)).ocp
+
+
+def failing(monkeypatch, first: int) -> list[int]:
+    """Let the first solves of every method fail; returns the knots of all solves."""
+    knots, run = [], SOLVERS["ipm"][0]
+    monkeypatch.setattr(
+        module, "_direct", lambda ocp, curved: [module.Attempt(name, ocp, {}) for name in ("ipm", "dms")]
+    )
+
+    def watched(ocp, warm, options, callback=None):
+        knots.append(ocp.horizon)
+        found = run(ocp, warm, options, callback)
+        if len(knots) <= first:
+            found = replace(found, status=to.Status(to.StatusCode.LOCALLY_INFEASIBLE, "lost"), xs=found.xs + 1.0)
+        return found
+
+    for name in ("ipm", "dms"):
+        monkeypatch.setitem(SOLVERS, name, (watched, *SOLVERS[name][1:]))
+    return knots
+
+
+def test_where_a_free_duration_is_not_found_a_coarse_grid_starts_the_fine_one(monkeypatch):
+    knots = failing(monkeypatch, 1)
+    found = to.solve(fastest())
+    assert found.status.success and found.duration == pytest.approx(2.0, rel=0.01), found.status
+    assert knots == [41, 11, 41] and [a["knots"] for a in found.meta["attempts"]] == knots
+    assert "third attempt: ipm ended with locally_infeasible, ipm converged on 11 knots." in found.status.message
+    assert found.xs.shape == (42, 3)
+
+
+def test_the_grids_of_attempts(monkeypatch):
+    knots = failing(monkeypatch, 5)
+    found = to.solve(fastest())
+    assert knots == [41, 11, 41, 21, 41, 41] and found.status.success
+    assert [a["solver"] for a in found.meta["attempts"]] == [*["ipm"] * 5, "dms"]
+    knots = failing(monkeypatch, 9)
+    lost = to.solve(fastest())
+    assert len(lost.meta["attempts"]) == 6 and not lost.status.success and lost.xs.shape == (42, 3)
+    fixed = pendulum("rk4", 40)
+    assert [a.solver for a in module.attempts(fixed)] == ["ipm", "dms"]  # coarse grids are for free durations
+    assert [a.solver for a in module.attempts(fastest(), coarse=False)] == ["ipm", "dms"]
+
+
+def test_a_solve_that_is_stopped_on_a_coarse_grid_returns_the_fine_motion(monkeypatch):
+    knots = failing(monkeypatch, 1)
+
+    def stop(record):
+        if len(knots) == 2:
+            raise KeyboardInterrupt
+
+    found = to.solve(fastest(), callback=stop)
+    assert found.status.code == "interrupted" and found.xs.shape == (42, 3) and knots == [41, 11]
+
+
+def test_coarse_steps_are_as_accurate(monkeypatch):
+    ocp = fastest()
+    assert [p.knots for p in coarser(ocp, 4).phases] == [1, 10] and coarser(ocp, 4).phases[1].dynamics.substeps == 4
+
+
+# -- refined tasks ------------------------------------------------------------------------------------------------------
+def test_margins_hold_in_tasks_that_are_solved_again():
+    """The advice of a violation between the knots is true there too."""
+    rates = to.FunctionMap(lambda x, u, t, p: [u[0], u[1]], 2, 2)
+    dynamics = to.SampledSystem(to.make_backend(rates, "forward_ad"), "rk4")
+    away = to.residual_constraint("disc", lambda x, u, t, p: [x[0] ** 2 + x[1] ** 2], 2, 1, 0.25, np.inf)
+    goal = to.bounded(to.state_cost(2, [1.0, 0.0]), name="goal")
+    ocp = to.OCP.single_phase(
+        dynamics, [-1.0, 0.1], 12, 2.0 / 12, [to.control_cost(2)], constraints=[away], terminal_constraints=[goal]
+    )
+    task = replace(build_task(read_config({"problem": {"name": "cart_pole", "horizon": 5}}, "test")), ocp=ocp)
+    found = {}
+    for key, margins in (("without", False), ("with", True)):
+        looks = [Refined(False, "", ocp, to.constant_guess(ocp)), Refined(True, "it stands")]
+        own = replace(task, refined=lambda solution, looks=looks: looks.pop(0))
+        solver = {"name": "ipm", "between_knots": margins}
+        config = read_config({"problem": {"name": "cart_pole", "horizon": 5}, "solver": solver}, "test")
+        found[key] = refined(config, own, to.constant_guess(ocp))
+    assert found["without"].status.code == "violated_between_knots"
+    assert "between_knots = true" in found["without"].status.advice
+    assert found["with"].status.success, found["with"].status
+    assert found["with"].meta["rounds"] == 2 and found["with"].meta["margins"] >= 1

@@ -1,0 +1,213 @@
+"""Problems on finer and on coarser time grids, and solutions carried to them.
+
+On a finer grid each time step is cut into equal ones; on a coarser one several steps make one, with as many substeps, so that time
+steps stay as accurate.  Durations, phases and stages without duration stay.  Of values by knot,
+
+    weights, bounds on controls, constraints that read controls       are held over the old time step
+    parameters, references                                            are interpolated (states on geodesics); where the weights of
+                                                                      their term differ by knot, and at jumps, they are held
+    bounds of other constraints                                       hold at the old knots, between them the looser of the two
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dynamics_backends.protocol import Array, MeetsInSteps, MissingCapability
+from trajopt.guesses.guesses import resampled_guess
+from trajopt.problem import residuals
+from trajopt.problem.constraints import Constraint
+from trajopt.problem.guess import Guess
+from trajopt.problem.ocp import OCP, Phase, fitting
+from trajopt.problem.terms import QUADRATURE, CostTerm, trapezoidal_factors
+from trajopt.results.solution import LAST_CONTROL, Solution
+from trajopt.step.sensitivities import SampledSystem
+
+
+class _Grid(NamedTuple):
+    """New time steps of a phase: the old step (M,) in which each begins, after which share (M,) of it, and its length (M,) [s]."""
+
+    at: Array
+    share: Array
+    dt: Array
+
+    def held(self, rows: Array) -> Array:
+        """Rows (M, n) of the old steps' rows (K, n)."""
+        return rows[self.at]
+
+    def between(self, rows: Array) -> Array:
+        """Rows (M, n) interpolated between the old knots' rows (K, n)."""
+        return rows[self.at] + self.share[:, None] * (_after(rows)[self.at] - rows[self.at])
+
+    def looser(self, rows: Array, least: Any) -> Array:
+        """Bounds (M, n) from those of the old knots; least: np.minimum or np.maximum."""
+        return np.where(self.share[:, None] > 0.0, least(rows, _after(rows))[self.at], rows[self.at])
+
+
+def _after(rows: Array) -> Array:
+    return np.vstack([rows[1:], rows[-1:]])
+
+
+def refine(solution: Solution, factor: int = 2, ocp: OCP | None = None) -> tuple[OCP, Guess]:
+    """The problem of a solution on a finer grid, and the solution as a guess for it.
+
+    Each time step is cut into ``factor`` equal ones: states (factor N + 1, nx) are interpolated on the manifold, controls
+    (factor N, nu) are held, or interpolated where the solution's are; durations stay. See the module for values by knot.
+    ocp: the problem that was solved; default the one that the solution has, which one from a file or a batch has not.
+    Raises ValueError for a factor below 2, a solution without a problem, one of another size; MissingCapability for dynamics whose
+    time steps have a given length.
+
+    >>> import trajopt as to
+    >>> cart = to.FunctionMap(lambda x, u, t, p: [x[1], u[0]], 2, 1)
+    >>> goal = [to.bounded(to.state_cost(2, [1.0, 0.0]))]
+    >>> step = to.SampledSystem(cart, "rk4")
+    >>> ocp = to.OCP.single_phase(step, [0.0, 0.0], 10, 0.1, [to.control_cost(1)], terminal_constraints=goal)
+    >>> finer, guess = to.refine(to.solve(ocp), 2)
+    >>> finer.horizon, guess
+    (20, Guess(xs (21, 2), us (20, 1)))
+    """
+    if isinstance(factor, bool) or not isinstance(factor, (int, np.integer)) or factor < 2:
+        raise ValueError(f"factor = {factor!r}; expected an integer of at least 2")
+    ocp = solution.problem if ocp is None else ocp
+    if ocp is None:
+        raise ValueError("the solution does not have its problem, as those of files and batches: give it as ocp = ...")
+    fitting(ocp, solution.xs, solution.us)
+    finer = regridded(ocp, lambda phase: _finer(phase.dt, int(factor)))
+    return finer, on_grid_of(finer, ocp, solution)
+
+
+def coarser(ocp: OCP, factor: int) -> OCP:
+    """The problem with ``factor`` time steps in one, as far as phases have so many. Raises MissingCapability as :func:`refine`."""
+
+    def grid(phase: Phase) -> _Grid:
+        starts = np.arange(0, phase.knots, factor)
+        return _Grid(starts, np.zeros(len(starts)), np.add.reduceat(phase.dt, starts))
+
+    return regridded(ocp, grid, factor)
+
+
+def _finer(dt: Array, factor: int) -> _Grid:
+    at = np.repeat(np.arange(len(dt)), factor)
+    return _Grid(at, np.tile(np.arange(factor) / factor, len(dt)), dt[at] / factor)
+
+
+def on_grid_of(ocp: OCP, other: OCP, motion: Any) -> Guess:
+    """A motion xs, us for another problem on the time grid of this one; motion: a solution, whose controls may be interpolated."""
+    own = SimpleNamespace(times=other.times, xs=np.asarray(motion.xs), us=np.asarray(motion.us))
+    guess = resampled_guess(ocp, own)
+    last = getattr(motion, "meta", {}).get(LAST_CONTROL)
+    if last is not None:
+        rows, t = np.vstack([own.us, last]), ocp.times[:-1]
+        guess = guess._replace(us=np.column_stack([np.interp(t, other.times, column) for column in rows.T]))
+    return guess
+
+
+def can_be_regridded(ocp: OCP) -> bool:
+    """True if the time steps of a problem can have other lengths."""
+    return all(_is_divisible(phase) for phase in ocp.phases)
+
+
+def _is_divisible(phase: Phase) -> bool:
+    d = phase.dynamics
+    if not d.takes_time:
+        return True
+    return isinstance(d, SampledSystem) and d.sampling is not None and not isinstance(d.system, MeetsInSteps)
+
+
+def regridded(ocp: OCP, grid_of: Any, substeps: int = 1) -> OCP:
+    """The problem with other time steps; grid_of: of a phase that takes time; substeps: by how many times more a step has."""
+    grids, phases = [], []
+    for phase in ocp.phases:
+        if not _is_divisible(phase):
+            raise MissingCapability(
+                f"{type(phase.dynamics).__name__} defines its own time steps, which cannot be cut or joined; pass xdot = f(x, u) "
+                "to SampledSystem"
+            )
+        every = np.arange(phase.knots)
+        grids.append(grid_of(phase) if phase.dynamics.takes_time else _Grid(every, np.zeros(phase.knots), phase.dt))
+    first = True
+    for phase, grid in zip(ocp.phases, grids, strict=True):
+        d: Any = phase.dynamics
+        if phase.dynamics.takes_time and substeps > 1:
+            d = SampledSystem(d.backend, d.scheme, d.substeps * substeps)
+        phases.append(
+            Phase(
+                d,
+                grid.dt,
+                tuple(_term(term, grid) for term in phase.terms),
+                {key: grid.held(v) if v.ndim == 2 else v for key, v in phase.parameters.items()},
+                tuple(_constraint(c, grid, first=first) for c in phase.constraints),
+            )
+        )
+        first = first and not phase.dynamics.takes_time
+    places = np.concatenate([s.start + grid.at for s, grid in zip(ocp.phase_slices, grids, strict=True)])
+    bounds = (None if b is None or b.ndim < 2 else b[places] for b in (ocp.u_lower, ocp.u_upper))
+    lower, upper = (old if new is None else new for new, old in zip(bounds, (ocp.u_lower, ocp.u_upper), strict=True))
+    terminal = tuple(_at_end(term, grids[-1].dt) for term in ocp.terminal)
+    return replace(ocp, phases=tuple(phases), u_lower=lower, u_upper=upper, terminal=terminal)
+
+
+def _term(term: CostTerm, grid: _Grid) -> CostTerm:
+    """A running term on the new grid."""
+    weight, values = term.weight, term.parameters
+    if weight.ndim == 2:
+        return replace(term, weight=grid.held(weight), parameters=_quadrature(term, _held(values, grid), grid.dt))
+    return replace(term, parameters=_quadrature(term, _between(term.residual, values, grid), grid.dt))
+
+
+def _quadrature(term: CostTerm, values: dict[str, Array], dt: Array) -> dict[str, Array]:
+    """The values with the factors of trapezoidal quadrature on time steps dt (M,), where the term has some."""
+    if QUADRATURE in values:
+        factors = trapezoidal_factors(dt)[:, None]
+        values[QUADRATURE] = np.sqrt(factors) if term.squared else factors
+    return values
+
+
+def _at_end(term: CostTerm, dt: Array) -> CostTerm:
+    if QUADRATURE not in term.parameters:
+        return term
+    half = np.array([0.5 * dt[-1]])
+    return replace(term, parameters={**term.parameters, QUADRATURE: np.sqrt(half) if term.squared else half})
+
+
+def _held(values: Mapping[str, Array], grid: _Grid) -> dict[str, Array]:
+    return {key: grid.held(v) if v.ndim == 2 else v for key, v in values.items()}
+
+
+def _between(residual: Any, values: Mapping[str, Array], grid: _Grid) -> dict[str, Array]:
+    """Parameters by knot interpolated; references of states on the geodesics of their manifold."""
+    found = {}
+    for key, rows in values.items():
+        function = getattr(residual, "function", None)
+        state = isinstance(function, partial) and function.func is residuals.state_difference and key == "reference"
+        if rows.ndim < 2:
+            found[key] = rows
+        elif state:
+            manifold = function.args[0]  # type: ignore[union-attr]
+            here, there = rows[grid.at].T, _after(rows)[grid.at].T
+            found[key] = manifold.integrate(here, grid.share * manifold.difference(here, there)).T
+        else:
+            found[key] = grid.between(rows)
+    return found
+
+
+def _constraint(c: Constraint, grid: _Grid, *, first: bool) -> Constraint:
+    """A constraint on the new grid; first: of the first phase that takes time, whose first knot has a given state."""
+    if c.residual.nu:
+        low, high = (grid.held(b) if b.ndim == 2 else b for b in (c.lower, c.upper))
+        return replace(c, lower=low, upper=high, parameters=_held(c.parameters, grid))
+    bounds = []
+    for rows, least in ((c.lower, np.minimum), (c.upper, np.maximum)):
+        if rows.ndim == 2:
+            new = grid.looser(rows, least)
+            if first and len(rows) > 1 and (rows[1:] == rows[1]).all():  # those of the given state alone differ
+                new = np.where((grid.at == 0)[:, None] & (grid.share > 0.0)[:, None], rows[1], new)
+            rows = new
+        bounds.append(rows)
+    return replace(c, lower=bounds[0], upper=bounds[1], parameters=_between(c.residual, c.parameters, grid))

@@ -1,0 +1,180 @@
+"""Consecutive solves: a check of each solution asks for the next one, which starts from it, until it accepts a solution.
+
+    margins     where the motion violates an inequality within time steps, its bound is tightened at the knots beside them by MARGIN
+                times the violation.  Margins add up over at most ROUNDS solves.
+    substeps    where the replay disagrees, the integrator takes twice as many substeps, at most 2^DOUBLINGS as many.
+
+Where a solve fails or does not help, the solution before it is returned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import fields, replace
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from dynamics_backends.protocol import Array, MeetsInSteps
+from trajopt.guesses.guesses import Guess
+from trajopt.guesses.warm_start import WarmStart
+from trajopt.problem.ocp import OCP, Phase
+from trajopt.results.solution import LAST_CONTROL, Solution
+from trajopt.results.status import Status, StatusCode
+from trajopt.solvers import termination
+from trajopt.solvers.methods.delegation import iterations_of
+from trajopt.solvers.methods.driver import run_alone
+from trajopt.step.sensitivities import SampledSystem
+from trajopt.validation.between_knots import BetweenKnots, tightened
+
+MARGIN, ROUNDS = 1.2, 8
+"""By how many times a violation its bound is tightened, and how often at most."""
+PROGRESS = 0.7
+"""The largest violation falls below this share of the last one, or margins do not help."""
+DOUBLINGS = 3
+"""Substeps are doubled at most so often."""
+NEAR_BARRIER = 1e-3
+"""The barrier parameter that a solve begins with near its solution."""
+
+
+class Again(NamedTuple):
+    """Request: solve a problem from a guess. multipliers: to start with. sharp: whether to a smaller tolerance."""
+
+    ocp: OCP
+    guess: Guess
+    multipliers: Mapping[str, Array] = {}
+    sharp: bool = False
+
+    @property
+    def warm(self) -> WarmStart:
+        """The guess as a warm start near a solution."""
+        return WarmStart(self.guess, multipliers=self.multipliers, barrier=NEAR_BARRIER)
+
+
+class Check(Protocol):
+    """A check of the solutions of consecutive solves."""
+
+    def __call__(self, solution: Solution) -> Again | None:
+        """The solve that follows; None where the solution is accepted, or none would help."""
+        ...
+
+
+def consecutive_solves(first: Solution, check: Check, solve: Callable[[Again], Solution]) -> list[Solution]:
+    """The solutions of a solve and of those that a check asks for after it."""
+    found: list[Solution] = run_alone(_until_accepted(first, check), solve)
+    return found
+
+
+def _until_accepted(first: Solution, check: Check) -> Generator[Again, Solution, list[Solution]]:
+    solutions = [first]
+    while (again := check(solutions[-1])) is not None and solutions[-1].status.code is not StatusCode.INTERRUPTED:
+        solutions.append((yield again))
+    return solutions
+
+
+def near(options: Any) -> Any:
+    """The options of a solve that starts near its solution."""
+    known = {f.name for f in fields(options)}
+    return replace(options, barrier=min(options.barrier, NEAR_BARRIER)) if "barrier" in known else options
+
+
+class _Improving:
+    """The last solution that a further solve has not made worse, the problem that it solves, and why there is no better one."""
+
+    def __init__(self, ocp: OCP) -> None:
+        self.solved = self._next = ocp
+        self.solves, self.reason = 0, ""
+        self.best: Solution | None = None
+
+    def _again(self, solution: Solution, ocp: OCP) -> Again:
+        """The solve of another problem, after a solution of the last one."""
+        self.best, self.solved, self._next, self.solves = solution, self._next, ocp, self.solves + 1
+        return Again(ocp, Guess(solution.xs, solution.us), solution.multipliers)
+
+    def _accept(self, solution: Solution) -> None:
+        self.best, self.solved = solution, self._next
+
+    def result(self, solutions: list[Solution], key: str, count: int) -> Solution:
+        """The best solution with the records of all; ``key`` of its metadata holds a count."""
+        best, whole = self.best or solutions[0], solutions[0]
+        for solution in solutions[1:]:
+            whole = replace(solution, **iterations_of(whole, solution))
+        status: Status = best.status
+        if solutions[-1].status.code is StatusCode.INTERRUPTED:
+            status = termination.interrupted(whole.iterations)
+        if self.reason:
+            status = replace(status, message=f"{status.message} {self.reason}")
+        meta = {**best.meta, key: count}
+        return replace(best, status=status, iterations=whole.iterations, history=whole.history, meta=meta)
+
+
+class Margins(_Improving):
+    """Tightens inequalities that are violated between the knots; measure: the violations of a solution."""
+
+    def __init__(self, ocp: OCP, measure: Callable[[Solution], BetweenKnots | None]) -> None:
+        super().__init__(ocp)
+        self._measure, self._least = measure, np.inf
+        self.rounds = 0
+        """The number of margins of the best solution."""
+
+    def __call__(self, solution: Solution) -> Again | None:
+        """See :class:`Check`."""
+        if not solution.status.success:
+            if self.solves:
+                self.reason = f"A solve with margins for the motion between the knots ended as {solution.status}"
+            return None
+        found = self._measure(solution)
+        if found is None or found.ratio <= 1.0:
+            self._accept(solution)
+            self.rounds = self.solves
+            if self.solves:
+                self.reason = (
+                    f"It is the last of {self.solves + 1} solves, with margins for the motion between the knots."
+                )
+            return None
+        if self.solves == ROUNDS or found.ratio > PROGRESS * self._least:
+            self.reason = "Larger margins for the motion between the knots do not help."
+            return None
+        self.rounds, self._least = self.solves, found.ratio
+        return self._again(solution, tightened(self._next, found, MARGIN))
+
+
+class Substeps(_Improving):
+    """Takes more substeps where the replay disagrees with a solution that is feasible and optimal otherwise."""
+
+    factor = 1
+    """By how many times more substeps the time steps of the best solution have."""
+
+    def __call__(self, solution: Solution) -> Again | None:
+        """See :class:`Check`."""
+        if solution.status.code is not StatusCode.DOES_NOT_HOLD or LAST_CONTROL in solution.meta:
+            if solution.status.success and self.solves:
+                self._accept(solution)
+                self.factor = 2**self.solves
+                self.reason = f"Its time steps have {self.factor} times as many substeps, with which the replay agrees."
+            elif self.solves:
+                self.reason = f"A solve with {2**self.solves} times as many substeps ended as {solution.status}"
+            return None
+        if self.solves == DOUBLINGS:
+            self.reason = f"With {2**self.solves} times as many substeps the replay disagrees, too."
+            return None
+        finer = _with_substeps(self._next)
+        if finer is None:
+            return None
+        first = self.best or solution
+        again = self._again(solution, finer)
+        self.best = first  # until the replay agrees
+        return again
+
+
+def _with_substeps(ocp: OCP) -> OCP | None:
+    """The problem with twice as many substeps; None where time steps cannot be cut."""
+    phases = []
+    for phase in ocp.phases:
+        d: Any = phase.dynamics
+        if d.takes_time:
+            if not isinstance(d, SampledSystem) or d.sampling is None or isinstance(d.system, MeetsInSteps):
+                return None
+            d = SampledSystem(d.backend, d.scheme, 2 * d.substeps)
+        phases.append(Phase(d, phase.dt, phase.terms, phase.parameters, phase.constraints))
+    return replace(ocp, phases=tuple(phases))
