@@ -87,21 +87,6 @@ def _outcome(free: FreeTime, outcome: Callable[[Array], list[str]], nx: int, x: 
 
 
 def _told(free: FreeTime, durations: Array) -> str:
-    """How long each phase lasts, beside what was planned, and which limit it is held by."""
-    rows = zip(free.names, durations, free.nominal, free.durations, strict=True)
-    return ", ".join(f"{name} {T:.3f} s (planned {T0:.3f}{_held(T, *limits)})" for name, T, T0, limits in rows)
-
-
-AT_LIMIT = 1e-3
-"""A duration is held by a limit that it is as near to as this share of it."""
-
-
-def _held(T: float, shortest: float, longest: float) -> str:
-    if shortest == longest:
-        return ""
-    limits = {"shortest": shortest, "longest": longest}
-    return "".join(
-        f"; the {name} duration allowed by problem.durations"
-        for name, limit in limits.items()
-        if abs(T - limit) <= AT_LIMIT * limit
-    )
+    """Duration of each phase, beside the planned one; :mod:`trajopt.validation.durations` reports those at their bounds."""
+    rows = zip(free.names, durations, free.nominal, strict=True)
+    return ", ".join(f"{name} {T:.3f} s (planned {T0:.3f})" for name, T, T0 in rows)

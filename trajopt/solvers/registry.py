@@ -43,6 +43,7 @@ from trajopt.stage.start import Start, served, starting
 from trajopt.step.contraction import missing_curvature
 from trajopt.step.other_backend import BackendChoice, with_backend
 from trajopt.validation.between_knots import BetweenKnots, between_knots, may_be_violated
+from trajopt.validation.durations import durations_at_bounds
 from trajopt.validation.finiteness import explained
 from trajopt.validation.validation import ERROR, Finding, InvalidProblem, require_valid, validate as findings_of
 
@@ -287,6 +288,7 @@ def _solved(
         if ocp.in_scaled_time and np.isfinite(solution.xs).all():
             meta["clock"] = ocp.times_of(solution.xs).tolist()
             meta["duration"] = meta["clock"][-1]
+            meta["findings"] += durations_at_bounds(ocp, solution.xs)
         if slow.parts:
             meta["not_compiled"] = slow.sentences(elapsed)
         if approximated:

@@ -11,6 +11,7 @@ import trajopt as to
 from trajopt.config.build import build_task, solve_task
 from trajopt.config.config import ConfigError, read_config
 from trajopt.config.free_time import TimeSettings, freed
+from trajopt.validation.durations import durations_at_bounds
 
 REACH = {
     "name": "cart_pole",
@@ -48,13 +49,28 @@ def test_a_problem_lasts_as_long_as_is_best():
     assert solution.cost < same.cost + 3.0
 
 
-def test_a_duration_at_its_limit_is_told():
-    x = build_task(config()).ocp.x0.copy()
-    for T, told in ((0.5, "; the shortest duration allowed"), (1.7999, "; the longest duration allowed"), (1.0, ")")):
-        x[-1] = T
-        assert build_task(config()).outcome(x)[0].startswith(f"duration {T:.3f} s (planned 1.000{told}")
-    x[-1] = 0.7
-    assert build_task(config(durations=[0.7, 0.7])).outcome(x)[0] == "duration 0.700 s (planned 1.000)"
+def test_a_duration_at_its_bound_is_reported():
+    """With the remedy; one that is fixed, or between its bounds, is not."""
+    task = build_task(config())
+    xs = np.tile(task.ocp.x0, (task.ocp.horizon + 1, 1))
+    for T, found in ((0.5, "shortest"), (1.7999, "longest"), (1.0, "")):
+        xs[:, -1] = T
+        sentences = durations_at_bounds(task.ocp, xs)
+        assert bool(found) == bool(sentences)
+        for sentence in sentences:
+            assert sentence.startswith(
+                f"the duration ends at {T:.4g} s, the {found} that is allowed: the motion may be bounded"
+            )
+            assert ("lower" if found == "shortest" else "raise") + " this bound" in sentence
+    xs[:, -1] = 0.7
+    assert durations_at_bounds(build_task(config(durations=[0.7, 0.7])).ocp, xs) == []
+    fixed = {k: REACH[k] for k in ("name", "horizon", "dt", "integrator")}
+    ocp = build_task(read_config({"engine": "numpy", "problem": fixed})).ocp
+    assert durations_at_bounds(ocp, np.zeros((ocp.horizon + 1, 4))) == []
+    c = config(durations=[0.5, 0.6])
+    solution = solve_task(c, build_task(c))
+    assert any("0.6 s, the longest that is allowed" in finding for finding in solution.meta["findings"])
+    assert "the longest that is allowed" in solution.report()
 
 
 def test_easier_problems_have_the_free_time_of_the_task():
