@@ -30,12 +30,17 @@ class Arm(NamedTuple):
 
     @classmethod
     def of(cls, model: Model, q0: Configuration, goal_q: Configuration | None, frame: str | None) -> Arm:
-        """frame: default the last link. Raises UnknownName and ValueError for what does not fit the model."""
+        """frame: default the last link. The goal of a circular joint is taken at the turn that is nearest to q0.
+
+        Raises UnknownName and ValueError for what does not fit the model.
+        """
         frame = last_link(model) if frame is None else frame
         model.frame_id(frame)
         x0 = at_rest(model, q0, "q0")
-        x_goal = None if goal_q is None else at_rest(model, goal_q, "goal_q")
-        return cls(model, FreeBody(model).manifold, x0, x_goal, frame)
+        manifold, x_goal = FreeBody(model).manifold, None
+        if goal_q is not None:
+            x_goal = manifold.without_jumps(x0, at_rest(model, goal_q, "goal_q")[None])[0]
+        return cls(model, manifold, x0, x_goal, frame)
 
     @property
     def q0(self) -> Array:

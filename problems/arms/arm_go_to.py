@@ -101,33 +101,35 @@ class Settings(Sampling):
     """Point-to-point motion of a robot with a fixed base.
 
     robot: a bundled name, "erd:NAME", or the path of a URDF or MJCF file. package_dirs: folders that contain the packages of its
-    meshes (package://), in addition to those of ROS_PACKAGE_PATH. mimic: treatment of mimic joints, "free" or "lock".
-    locked_joints: joints made rigid, a list of names or a table name = value [rad, m]; "*finger*" is a pattern. armature: rotor
-    inertia, one number or a table by joint; default: from the model [kg m^2, kg]. damping: joint damping, likewise [N m s, N s].
-    friction: dry joint friction, likewise [N m, N]. stiffness: stiffness of joint springs, likewise [N m, N/m]. spring_reference:
-    rest position of the springs, likewise [rad, m]. friction_velocity: smoothing velocity of dry friction, c tanh(v /
-    friction_velocity); without it friction is ignored [rad/s, m/s]. q0: initial configuration, all joints or a table by joint
-    with zero for the others [rad, m]. goal_q: goal in joint space, like q0; exclusive with goal_position. goal_position: goal of
-    ``frame`` in world coordinates [m]. goal_rotation: goal orientation in world coordinates: three numbers are roll, pitch, yaw
-    [rad], four a unit quaternion x, y, z, w, three rows of three a rotation matrix, "q0" the orientation at the start. frame:
-    link or joint that moves to the goal. joint_limit_margin: margin of the soft joint limits [rad, m]. weights: weights of the
-    cost. torque_limits: bound the controls by the effort limits of the model; true: an error if the model has none; default:
-    bounded if the model has limits. position_limits: constrain the joints to their limits; default: the joints whose start and
-    goal satisfy their limits. velocity_limits: constrain the joint velocities to their limits; default: constrained if the model
-    has limits. terminal: goal and final rest as "cost" or as "constraint". obstacle: one sphere or a list of spheres, avoided by
-    points on the lines between joints; the thickness of the links is not included, so set a margin, or use the problem
-    arm_in_scene, which includes the shapes. surroundings: bodies and a walking person that capsules of the links avoid.
-    control_unit: "newton" (N, N m), or "effort_limit": each control as a fraction of its limit. control_reference: reference of
-    the control cost: "zero", or "gravity": the forces that hold the arm at goal_q if given, else at q0. guess: initial guess:
-    "auto" (a smooth motion to a configuration at the goal, see :mod:`problems.arms.arm_guess`), "constant" (x0 with zero
-    controls), "quasi_static" (x0 with gravity compensation), "interpolated" (straight line to goal_q with gravity compensation),
-    "around" (the same line, bent around an obstacle in its path, see :mod:`problems.arms.obstacle`).
+    meshes (package://), in addition to those of ROS_PACKAGE_PATH. mimic: treatment of mimic joints, "free" or "lock". turns: of
+    continuous joints, "nearest" (a goal may be whole turns off) or "counted". locked_joints: joints made rigid, a list of names or
+    a table name = value [rad, m]; "*finger*" is a pattern. armature: rotor inertia, one number or a table by joint; default: from
+    the model [kg m^2, kg]. damping: joint damping, likewise [N m s, N s]. friction: dry joint friction, likewise [N m, N].
+    stiffness: stiffness of joint springs, likewise [N m, N/m]. spring_reference: rest position of the springs, likewise [rad, m].
+    friction_velocity: smoothing velocity of dry friction, c tanh(v / friction_velocity); without it friction is ignored [rad/s,
+    m/s]. q0: initial configuration, all joints or a table by joint with zero for the others [rad, m]. goal_q: goal in joint space,
+    like q0; exclusive with goal_position. goal_position: goal of ``frame`` in world coordinates [m]. goal_rotation: goal
+    orientation in world coordinates: three numbers are roll, pitch, yaw [rad], four a unit quaternion x, y, z, w, three rows of
+    three a rotation matrix, "q0" the orientation at the start. frame: link or joint that moves to the goal. joint_limit_margin:
+    margin of the soft joint limits [rad, m]. weights: weights of the cost. torque_limits: bound the controls by the effort limits
+    of the model; true: an error if the model has none; default: bounded if the model has limits. position_limits: constrain the
+    joints to their limits; default: the joints whose start and goal satisfy their limits. velocity_limits: constrain the joint
+    velocities to their limits; default: constrained if the model has limits. terminal: goal and final rest as "cost" or as
+    "constraint". obstacle: one sphere or a list of spheres, avoided by points on the lines between joints; the thickness of the
+    links is not included, so set a margin, or use the problem arm_in_scene, which includes the shapes. surroundings: bodies and a
+    walking person that capsules of the links avoid. control_unit: "newton" (N, N m), or "effort_limit": each control as a fraction
+    of its limit. control_reference: reference of the control cost: "zero", or "gravity": the forces that hold the arm at goal_q if
+    given, else at q0. guess: initial guess: "auto" (a smooth motion to a configuration at the goal, see
+    :mod:`problems.arms.arm_guess`), "constant" (x0 with zero controls), "quasi_static" (x0 with gravity compensation),
+    "interpolated" (straight line to goal_q with gravity compensation), "around" (the same line, bent around an obstacle in its
+    path, see :mod:`problems.arms.obstacle`).
     """
 
     integrator: Integrator = "rk4"
     robot: str = "erd:ur5"
     package_dirs: tuple[str, ...] = ()
     mimic: Literal["free", "lock"] = "free"
+    turns: Literal["nearest", "counted"] = "nearest"
     locked_joints: tuple[str, ...] | Mapping[str, float] = ()
     armature: float | Mapping[str, float] | None = None
     damping: float | Mapping[str, float] | None = None
@@ -194,7 +196,9 @@ def build(settings: Settings, backend: BackendFactory) -> Task:
 
     Raises UnknownName for a joint or frame that the robot does not have, ValueError for values that do not fit it.
     """
-    model = load_fixed_base(settings.robot, settings.mimic, settings.locked_joints, settings.package_dirs)
+    model = load_fixed_base(
+        settings.robot, settings.mimic, settings.locked_joints, settings.package_dirs, settings.turns
+    )
     model = with_joint_properties(model, **{key: getattr(settings, key) for key in PROPERTIES})
     arm = Arm.of(model, settings.q0, settings.goal_q, settings.frame)
     limits = {k: holds for k, holds in meant(arm, settings.joint_limit_margin).items() if getattr(settings, k) is None}

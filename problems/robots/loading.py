@@ -17,13 +17,16 @@ def load_fixed_base(
     mimic: str = "free",
     locked: Iterable[str] | Mapping[str, float] = (),
     package_dirs: tuple[str, ...] = (),
+    turns: str = "nearest",
 ) -> Model:
     """A robot bolted to the ground: a bundled name, "erd:NAME", or the path of a URDF or MJCF file. locked: joints made rigid.
-    package_dirs: folders that hold the packages of its meshes.
+    package_dirs: folders that hold the packages of its meshes. turns: of continuous joints, see
+    :func:`~dynamics_backends.rigid_body.urdf.loader.load_urdf`; a robot without such joints is the same with both.
 
     Raises UnknownName, ValueError, ModuleNotFoundError, FileNotFoundError, URDFError, MJCFError.
     """
-    return _loaded(robot, base="fixed", mimic=mimic, locked=locked, package_dirs=package_dirs)
+    model = _loaded(robot, base="fixed", mimic=mimic, locked=locked, package_dirs=package_dirs)
+    return model.replace(circular=()) if turns == "counted" and model.circular else model
 
 
 def load_floating_base(robot: str, package_dirs: tuple[str, ...] = ()) -> Model:

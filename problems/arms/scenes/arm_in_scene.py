@@ -67,30 +67,32 @@ class Weights(Checked):
 class Settings(Checked):
     """Minimum-time motion of an arm among obstacles.
 
-    robot: a bundled name, "erd:NAME", or the path of a URDF or MJCF file with collision shapes. package_dirs: folders that
-    contain the packages of its meshes (package://), in addition to those of ROS_PACKAGE_PATH. mimic: treatment of mimic joints,
-    "free" or "lock". locked_joints: joints made rigid, a list of names or a table name = value [rad, m]; "*finger*" is a pattern.
-    q0: initial configuration. goal_q: final configuration; exclusive with goal_position. goal_position: final position of
-    ``frame`` in world coordinates [m]. goal_rotation: goal orientation in world coordinates: three numbers are roll, pitch, yaw
-    [rad], four a unit quaternion x, y, z, w, three rows of three a rotation matrix, "q0" the orientation at the start. frame:
-    link or joint that moves to goal_position (required there); with goal_q the frame whose path is drawn, by default the last
-    link. free_axis: axis of the frame about which it may rotate freely at the goal. scene: TOML, URDF or MJCF file with bodies.
-    body: further bodies. missing_meshes: treatment of missing mesh files, "error" or "leave_out". carried: bodies held by the
-    robot, with mass. capsule: capsules of links, replacing the fitted ones. srdf: file with disabled collision pairs; default:
-    pairs are found automatically. margin: required distance in the optimization; the motion between knots is checked with half of
-    it [m]. knots: number of time steps. checks_per_step: number of places per time step with distance constraints. duration:
-    shortest and longest duration [s]. acceleration_limits: one number, or numbers by joint; default: none [rad/s^2, m/s^2].
-    torque_rate_limits: limits of the rate of change of torques, likewise [N m/s, N/s]. acceleration_scale: reference of the
-    acceleration cost. velocity_scale: usable fraction of the velocity limits of the model. torque_scale: usable fraction of the
-    effort limits of the model. cover_tolerance: maximum distance of a capsule surface from its shape [m]. cover_pieces: maximum
-    number of capsules per shape. self_collision: avoid self-collision. guess: initial guess: "auto" (straight line in joint
-    space, or a path of RRT-Connect if the line collides and ompl is installed), "straight", "rrt". seed: random seed of
-    RRT-Connect. planning_time: processor time limit of RRT-Connect [s]. weights: weights of the cost.
+    robot: a bundled name, "erd:NAME", or the path of a URDF or MJCF file with collision shapes. package_dirs: folders that contain
+    the packages of its meshes (package://), in addition to those of ROS_PACKAGE_PATH. mimic: treatment of mimic joints, "free" or
+    "lock". turns: of continuous joints, "nearest" (a goal may be whole turns off) or "counted". locked_joints: joints made rigid,
+    a list of names or a table name = value [rad, m]; "*finger*" is a pattern. q0: initial configuration. goal_q: final
+    configuration; exclusive with goal_position. goal_position: final position of ``frame`` in world coordinates [m].
+    goal_rotation: goal orientation in world coordinates: three numbers are roll, pitch, yaw [rad], four a unit quaternion x, y, z,
+    w, three rows of three a rotation matrix, "q0" the orientation at the start. frame: link or joint that moves to goal_position
+    (required there); with goal_q the frame whose path is drawn, by default the last link. free_axis: axis of the frame about which
+    it may rotate freely at the goal. scene: TOML, URDF or MJCF file with bodies. body: further bodies. missing_meshes: treatment
+    of missing mesh files, "error" or "leave_out". carried: bodies held by the robot, with mass. capsule: capsules of links,
+    replacing the fitted ones. srdf: file with disabled collision pairs; default: pairs are found automatically. margin: required
+    distance in the optimization; the motion between knots is checked with half of it [m]. knots: number of time steps.
+    checks_per_step: number of places per time step with distance constraints. duration: shortest and longest duration [s].
+    acceleration_limits: one number, or numbers by joint; default: none [rad/s^2, m/s^2]. torque_rate_limits: limits of the rate of
+    change of torques, likewise [N m/s, N/s]. acceleration_scale: reference of the acceleration cost. velocity_scale: usable
+    fraction of the velocity limits of the model. torque_scale: usable fraction of the effort limits of the model. cover_tolerance:
+    maximum distance of a capsule surface from its shape [m]. cover_pieces: maximum number of capsules per shape. self_collision:
+    avoid self-collision. guess: initial guess: "auto" (straight line in joint space, or a path of RRT-Connect if the line collides
+    and ompl is installed), "straight", "rrt". seed: random seed of RRT-Connect. planning_time: processor time limit of RRT-Connect
+    [s]. weights: weights of the cost.
     """
 
     robot: str = "erd:panda"
     package_dirs: tuple[str, ...] = ()
     mimic: Literal["free", "lock"] = "free"
+    turns: Literal["nearest", "counted"] = "nearest"
     locked_joints: tuple[str, ...] | Mapping[str, float] = ()
     q0: Configuration = "zero"
     goal_q: Configuration | None = None
@@ -167,7 +169,7 @@ def build(settings: Settings, backend: BackendFactory) -> Task:
 def robot_of(s: Settings) -> SceneRobot:
     """The robot of these settings, with what it carries."""
     return scene_robot(
-        load_fixed_base(s.robot, s.mimic, s.locked_joints, s.package_dirs),
+        load_fixed_base(s.robot, s.mimic, s.locked_joints, s.package_dirs, s.turns),
         missing=s.missing_meshes,
         tolerance=s.cover_tolerance,
         most=s.cover_pieces,

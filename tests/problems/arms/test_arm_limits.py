@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+import trajopt as to
 from dynamics_backends.registry import make_backend
 from problems.arms.arm_go_to import Settings, build
 from problems.arms.arm_limits import unlimited
@@ -92,3 +93,20 @@ def test_joints_that_a_motion_in_the_least_time_moves_as_it_likes_are_told(tmp_p
     assert unlimited(limited) == ()
     velocity, effort = unlimited(free)
     assert "no velocity limits for hinge:" in velocity and "no effort limits for hinge:" in effort
+
+
+def test_a_goal_of_continuous_joints_is_taken_at_the_nearest_turn_unless_turns_are_counted():
+    turn = 2.0 * np.pi
+    given = {"robot": "double_pendulum", "horizon": 20, "dt": 0.05, "terminal": "constraint"}
+    tasks = {
+        turns: build(
+            Settings(**given, goal_q=(0.3 + turn, 0.2 - turn), turns=turns), lambda system: make_backend(system)
+        )
+        for turns in ("nearest", "counted")
+    }
+    goals = {turns: task.ocp.terminal_constraints[0].lower[:2] for turns, task in tasks.items()}
+    np.testing.assert_allclose(goals["nearest"], [0.3, 0.2], atol=1e-12)
+    np.testing.assert_allclose(goals["counted"], [0.3 + turn, 0.2 - turn], atol=1e-12)
+    assert tasks["counted"].ocp.manifold.is_vector_space and not tasks["nearest"].ocp.manifold.is_vector_space
+    found = to.solve(tasks["nearest"].ocp, tasks["nearest"].guess)
+    assert found.status.success and found.xs[-1, :2] == pytest.approx([0.3, 0.2], abs=1e-6)
