@@ -2,7 +2,8 @@
 
     c(s) f(x, u, t, p),   c = 1, sqrt(s) or s          state (x, T_1, ..., T_n), of which T is one
 
-What integrates over time is stretched by s, what is squared and then integrated by its root, and what takes no time by one. Two
+What integrates over time is stretched by s, what is squared and then integrated by its root, and what takes no time by one. Below
+the least share that a duration may have, where iterates of a solver may be, the root goes on as its second-order expansion. Two
 more kinds serve time steps of the length s h of systems xdot = f = (v, a):
 
     F = s (v + s h a, a)                                Euler's step along F is a semi-implicit one along f
@@ -63,13 +64,34 @@ class Factors(NamedTuple):
         return sm.stack([self.c * lam[i] + (0.0 if i < half else self.d * lam[i - half]) for i in range(n)])
 
 
+LEAST_SHARE = 1e-2
+"""Share from which on the root goes on as its expansion, unless durations may be as short."""
+
+
+class Root(NamedTuple):
+    """The square root of a share, and its first and second derivatives."""
+
+    value: Scalar
+    first: Scalar
+    second: Scalar
+
+    @classmethod
+    def of(cls, s: Scalar, least: float = LEAST_SHARE) -> Root:
+        """sqrt(s) from ``least`` on, below it its second-order expansion there, which is finite for any s."""
+        above = s - least
+        safe, below = sm.select(above, s, least + 0.0 * s), sm.select(above, 0.0 * s, above)
+        root = sm.sqrt(safe)
+        slope, bend = 0.5 / root, -0.25 / (root * safe)
+        return cls(root + slope * below + 0.5 * bend * below * below, slope + bend * below, bend)
+
+
 class StretchedMap:
     """The map above.
 
     map: of the first numbers of the state. durations: names of the numbers T [s] behind it; place: which of them is T; nominal: T0
-    [s]. states: the manifold of x, of which the map may read the first numbers; default its own. tangent: whether values
-    are tangent vectors of the state, which end in zeros for the durations then. stepped: whether the map is what
-    :class:`WithStep` makes, and offset: whether offsets e are among the controls.
+    [s]; least: share below which the root of s goes on as its expansion. states: the manifold of x, of which the map may read the
+    first numbers; default its own. tangent: whether values are tangent vectors of the state, which end in zeros for the durations
+    then. stepped: whether the map is what :class:`WithStep` makes, and offset: whether offsets e are among the controls.
     """
 
     second_order = False
@@ -88,6 +110,7 @@ class StretchedMap:
         nominal: float = 1.0,
         *,
         kind: Kind = "rate",
+        least: float = LEAST_SHARE,
         states: Manifold | None = None,
         tangent: bool = True,
         stepped: bool = False,
@@ -95,7 +118,7 @@ class StretchedMap:
     ) -> None:
         states = states or map.manifold
         self.map, self.kind, self.nominal, self.stepped, self.offset = map, kind, nominal, stepped, offset
-        self.manifold = widened(states, durations)
+        self.manifold, self.least = widened(states, durations), least
         self.durations, self.count, self.tangent = tuple(durations), len(durations), tangent
         if isinstance(map, HasActuators):
             self.actuated = map.actuated
@@ -144,8 +167,8 @@ class StretchedMap:
         if self.kind == "kept":
             return Factors(1.0 + zero), Factors(zero), Factors(zero)
         if self.kind == "root":
-            root = sm.sqrt(s)
-            return Factors(root), Factors(0.5 * per / root), Factors(-0.25 * per * per / (root * s))
+            root = Root.of(s, self.least)
+            return Factors(root.value), Factors(per * root.first), Factors(per * per * root.second)
         if self.kind == "rate":
             return Factors(s), Factors(rate), Factors(zero)
         k = self._rate(p)

@@ -9,6 +9,7 @@ from rigid_body_cases import tree
 import trajopt as to
 from dynamics_backends.protocol import IMPLICIT_STEP
 from dynamics_backends.registry import make_backend
+from dynamics_backends.stretched_map import Root
 from dynamics_backends.systems.bodies.along_path import DoubleIntegrator
 from dynamics_backends.systems.bodies.free_body import FreeBody
 from dynamics_backends.systems.contact.stepped_contact import SteppedContact
@@ -26,6 +27,30 @@ def arguments(system, seed=0):
     x = rng.uniform(-1.0, 1.0, (4, system.manifold.nx))
     x[:, -system.count :] = rng.uniform(0.4, 2.0, (4, system.count))
     return x, rng.uniform(-1.0, 1.0, (4, system.nu)), rng.uniform(-1.0, 1.0, (4, system.manifold.nx))
+
+
+def test_the_root_of_a_share_is_finite_below_the_least_one():
+    """sqrt(s) down to it, its expansion below, with the derivatives that complex steps find; iterates may have s < 0."""
+    s, least, h = np.array([-0.5, 0.0, 0.0099, 0.0101, 0.3, 4.0]), 0.01, 1e-30
+    root = Root.of(s, least)
+    np.testing.assert_allclose(root.value[3:], np.sqrt(s[3:]), rtol=1e-15)
+    taylor = 0.1 + (s - least) / 0.2 - (s - least) ** 2 / 8e-3
+    np.testing.assert_allclose(root.value[:3], taylor[:3], rtol=1e-13)
+    moved = Root.of(s + 1j * h, least)
+    np.testing.assert_allclose(moved.value.imag / h, root.first, rtol=1e-12)
+    np.testing.assert_allclose(moved.first.imag / h, root.second, rtol=1e-12)
+
+
+def test_the_cost_of_a_problem_is_finite_at_negative_durations():
+    fixed = to.OCP.single_phase(
+        to.SampledSystem(make_backend(DoubleIntegrator(["q"])), "euler"), [0.0, 0.0], 4, 0.25, [to.control_cost(1)]
+    )
+    free = to.free_time(fixed, (1e-3, 2.0), 3.0)
+    xs, us = free.with_durations(to.constant_guess(fixed, 1.0))
+    for T in (-0.3, 0.0, 1e-3):
+        xs[:, -1] = T
+        assert np.isfinite(free.ocp.cost(xs, us))
+    assert free.ocp.cost(xs, us) == pytest.approx(1e-3 * (3.0 + 0.5), rel=1e-12)  # exact at the shortest one allowed
 
 
 def test_the_motion_is_that_of_the_system_times_the_duration_of_its_phase():

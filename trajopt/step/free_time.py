@@ -16,11 +16,10 @@ from functools import cached_property, partial
 
 import numpy as np
 
-from dynamics_backends import scalar as sm
 from dynamics_backends.protocol import Array, Map, MissingCapability, unwrapped
 from dynamics_backends.registry import same_method
 from dynamics_backends.scalar import Rows, Scalar
-from dynamics_backends.stretched_map import StretchedMap, widened
+from dynamics_backends.stretched_map import LEAST_SHARE, Root, StretchedMap, widened
 from dynamics_backends.time_scaled import Durations, time_scaled
 from trajopt.problem.constraints import Constraint, chosen_coordinates, state_bounds
 from trajopt.problem.guess import Guess, Motion, as_guess
@@ -102,12 +101,23 @@ class FreeTime:
             replace(
                 term,
                 residual=StretchedMap(
-                    term.residual, self.names, place, nominal, kind="root", states=own, tangent=False
+                    term.residual,
+                    self.names,
+                    place,
+                    nominal,
+                    kind="root",
+                    least=self._least(place),
+                    states=own,
+                    tangent=False,
                 ),
             )
             for term in phase.terms
         ]
         return replace(phase, dynamics=dynamics, terms=(*terms, *self._price(place)), constraints=constraints)
+
+    def _least(self, place: int) -> float:
+        """A share of the planned time that is shorter than the duration of a phase may be."""
+        return min(LEAST_SHARE, 0.5 * float(self.durations[place, 0] / self.nominal[place]))
 
     def _kept(self, residual: Map) -> Map:
         """A residual of the state as one of that with durations behind it."""
@@ -135,7 +145,8 @@ class FreeTime:
         price, manifold = float(self.prices[place]), widened(self.given.manifold, self.names)
         if not price:
             return []
-        root = partial(_root_of_share, self.given.manifold.nx + place, float(self.nominal[place]))
+        at, nominal = self.given.manifold.nx + place, float(self.nominal[place])
+        root = partial(_root_of_share, at, nominal, self._least(place))
         name = "time" if len(self.names) == 1 else f"time of phase {place + 1}"
         return [residual_cost(name, root, manifold, 1, 2.0 * price, output_names=("time",))]
 
@@ -263,5 +274,7 @@ def _wide(rows: Array, least: int, filled: float) -> Array:
     return np.hstack([rows, np.full((len(rows), max(least - rows.shape[1], 0)), filled)])
 
 
-def _root_of_share(at: int, nominal: float, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> list[Scalar]:
-    return [sm.sqrt(x[at] / nominal)]
+def _root_of_share(
+    at: int, nominal: float, least: float, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]
+) -> list[Scalar]:
+    return [Root.of(x[at] / nominal, least).value]
