@@ -129,6 +129,9 @@ class Planning:
             return
         self.model.problem = problem
         x0, last = self._ahead(x, t, valid), self._plan_at(valid)
+        x0 = self.manifold.without_jumps(last.reference(valid, self.manifold), x0[None])[
+            0
+        ]  # measured angles may be wrapped
         known = [item.prediction() for item in self._objects]
         self._prepared_for, self._job = None, _Job(k, valid, problem)
 

@@ -103,3 +103,20 @@ def test_a_robot_with_continuous_joints_reaches_a_posture_a_turn_off():
     assert guess.xs[-1, 0] == pytest.approx(0.5)
     found = to.solve(ocp, guess, solver="ddp")
     assert found.status.success and found.xs[-1, 0] == pytest.approx(0.5, abs=0.02)
+
+
+@pytest.mark.parametrize("solver", ["real_time", "ipm"])
+def test_replanning_follows_its_plan_where_measured_angles_are_wrapped(solver):
+    """A wheel turns at one turn a second; its sensor jumps from pi to -pi."""
+    system = to.FunctionMap(lambda x, u, t, p: [x[1], u[0]], ANGLE, 1, second_order=True)
+    ocp = to.OCP.single_phase(
+        to.SampledSystem(to.make_backend(system, "forward_ad", engine="numpy"), "rk4"),
+        [3.0, TURN], 10, 0.05, [to.control_cost(1), to.state_cost(ANGLE, [0.0, TURN], [0.0, 100.0])],
+    )  # fmt: skip
+    mpc = to.MPC(ocp, solver=solver, period=0.05)
+    x, forces = np.array([3.0, TURN]), []
+    for k in range(8):
+        u = mpc.step(np.array([np.arctan2(np.sin(x[0]), np.cos(x[0])), x[1]]), 0.05 * k)
+        forces.append(float(u[0]))
+        x = x + 0.05 * np.array([x[1], forces[-1]])
+    assert np.abs(forces).max() < 1e-3 and x[0] > 5.0
