@@ -151,7 +151,7 @@ class Reader:
             effort_limit=effort_limit(self.efforts[name]) if name in self.efforts and single else np.inf,
             damping=self._damping(d, added),
             friction=float(m.dof_frictionloss[d]) if enabled(m, "FRICTIONLOSS") else 0.0,
-            armature=float(m.dof_armature[d]) + sum(a.armature for a in added) if kind != "floating" else 0.0,
+            armature=float(m.dof_armature[d]) + sum(a.armature for a in added),
             stiffness=float(m.jnt_stiffness[j]) if single and enabled(m, "PASSIVE", "SPRING") else 0.0,
             spring_reference=float(m.qpos_spring[m.jnt_qposadr[j]]) if single else 0.0,
         )
