@@ -116,6 +116,10 @@ def inverse_dynamics(model, q, v, a) -> np.ndarray:
         tau[tree[i].dofs] = tree[i].S.T @ force[i]
         if tree[i].parent >= 0:
             force[tree[i].parent] = force[tree[i].parent] + np.linalg.inv(tree[i].X).T @ force[i]
+    for b in tree:  # a rotor of a translation has the momentum r V along an axis that the joint's rotations turn
+        momentum = b.S @ (model.armature[b.dofs] * v[b.dofs])
+        momentum[:3] = 0.0
+        tau[b.dofs] += b.S.T @ force_cross(b.S @ v[b.dofs]) @ momentum
     return tau + model.armature * a
 
 

@@ -52,8 +52,9 @@ class ReplanningLoop:
     """One run. first: the plan to begin with. estimator: of the state, default exact. objects: what moves in the world.
 
     worker, clock: who solves, and how time passes; default simulated time with the measured seconds of each solve charged.
-    on_tick: called with the time [s] after each tick; its KeyboardInterrupt ends the run. watch: called after each tick too, with
-    what there is to see.
+    on_tick: called with the time [s] after each tick; its KeyboardInterrupt ends the run. until: called with the time
+    [s] and the true state (nx,) after each tick; a sentence that it returns ends the run and becomes an event, "" continues.
+    watch: called after each tick too, with what there is to see.
     """
 
     def __init__(
@@ -69,11 +70,12 @@ class ReplanningLoop:
         worker: Worker | None = None,
         clock: Clock | None = None,
         on_tick: Callable[[float], None] | None = None,
+        until: Callable[[float, Array], str] | None = None,
         watch: Callable[[Now], None] | None = None,
     ) -> None:
         self._plant, self._tick, self._objects = plant, timing.tick, tuple(objects)
         self._worker, self._clock = worker or SimulatedWorker(timing.tick), clock or SimulatedClock()
-        self._on_tick, self._watch = on_tick or (lambda t: None), watch
+        self._on_tick, self._until, self._watch = on_tick or (lambda t: None), until or (lambda t, x: ""), watch
         self._account = Account()
         self._planning = Planning(horizon, planner, self._worker, timing, first, self._objects, self._account)
         self._control = Control(self._planning, plant.state(), self._account)
@@ -86,7 +88,7 @@ class ReplanningLoop:
         return self._planning.plan
 
     def run(self, duration: float) -> RunLog:
-        """Run for ``duration`` seconds, or until the plant's state is beyond all measure, or Ctrl-C.
+        """Run for ``duration`` seconds, or until the plant's state is beyond all measure, or as ``until`` says, or Ctrl-C.
 
         Raises KeyboardInterrupt where that comes before the first tick has passed; later on an event tells of it.
         """
@@ -101,6 +103,9 @@ class ReplanningLoop:
                 if self._watch is not None:
                     where = zip(self._objects, tick.objects, strict=True)
                     self._watch(Now(t, tick.x, self.plan, {item.name: at for item, at in where}))
+                if reason := self._until(t + self._tick, np.array(self._plant.state(), dtype=float)):
+                    self._account.event(t + self._tick, EventKind.STOPPED, reason)
+                    break
         except KeyboardInterrupt:
             if not self._account.ticks:
                 raise

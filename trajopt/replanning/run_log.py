@@ -40,6 +40,7 @@ class EventKind(StrEnum):
     HORIZON_ENDED = "horizon ended"
     PLANT_DIVERGED = "plant diverged"
     INTERRUPTED = "interrupted"
+    STOPPED = "stopped"
 
 
 class Event(NamedTuple):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from dynamics_backends.rigid_body.algorithms import ltl
+from dynamics_backends.rigid_body.algorithms.carried_inertia import TURN_FORCE
 from dynamics_backends.rigid_body.algorithms.rnea import PLACE
 from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.rigid_body.passes.drivers import Driver, run
@@ -36,13 +37,13 @@ def SUBTRACT_EXTERNAL(pA, f_ext):
 
 
 @up(own=["UD", "uD"], to_parent=["IA", "pA"])
-def ATTACH(joint, pitch, X_link, IA, pA, bias_link, tau, armature):
-    """Eliminate the joint: U = IA S, D = S' U, u = tau - S' pA; what is left acts on the parent."""
+def ATTACH(joint, pitch, X_link, IA, pA, bias_link, tau, tau_turn, armature):
+    """Eliminate the joint: U = IA S, D = S' U, u = tau - S' pA, less what turns rotors; what is left acts on the parent."""
     U = joint.inertia_columns(IA, pitch)
     D = [joint.project(column, pitch) for column in U]
     for i, rotor in enumerate(armature):
         D[i][i] = D[i][i] + rotor
-    u = [t - s for t, s in zip(tau, joint.project(pA, pitch), strict=True)]
+    u = [t - (s + turn) for t, s, turn in zip(tau, joint.project(pA, pitch), tau_turn, strict=True)]
     UD, uD = ltl.solve_dense(D, U), ltl.solve_dense(D, u)
     inertia = IA
     for column, scaled in zip(U, UD, strict=True):
@@ -61,7 +62,7 @@ def ACCELERATE(joint, pitch, X_link, bias_link, acc_link_p, UD, uD):
     return a, carried + joint.motion(a, pitch)
 
 
-ABA = Program("aba", [PLACE, VELOCITY, FREE_BODY, ATTACH, ACCELERATE], ["a"])
+ABA = Program("aba", [PLACE, VELOCITY, FREE_BODY, TURN_FORCE, ATTACH, ACCELERATE], ["a"])
 ABA_EXTERNAL = ABA.inserted(SUBTRACT_EXTERNAL, after=FREE_BODY, name="aba_external")
 
 

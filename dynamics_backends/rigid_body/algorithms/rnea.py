@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from dynamics_backends.rigid_body.algorithms.carried_inertia import TURN_FORCE
 from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.rigid_body.passes.drivers import Driver, run
 from dynamics_backends.rigid_body.passes.field_access import as_rows
@@ -45,12 +46,12 @@ def PROJECT(joint, pitch, X_link, f_link):
 
 
 @dof("tau")
-def ADD_ROTOR(tau, armature, a):
-    """The rotor's inertia acts on the joint acceleration alone."""
-    return tau + armature * a
+def ADD_ROTOR(tau, tau_turn, armature, a):
+    """The rotor's inertia acts on the acceleration of the joint's coordinate alone."""
+    return tau + (tau_turn + armature * a)
 
 
-RNEA = Program("rnea", [PLACE, MOTION, FORCE, PROJECT, ADD_ROTOR], ["tau"])
+RNEA = Program("rnea", [PLACE, MOTION, FORCE, PROJECT, TURN_FORCE, ADD_ROTOR], ["tau"])
 RNEA_EXTERNAL = RNEA.inserted(SUBTRACT_EXTERNAL, after=FORCE, name="rnea_external")
 
 

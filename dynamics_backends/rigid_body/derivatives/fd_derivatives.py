@@ -22,9 +22,9 @@ from dynamics_backends.scalar import Rows
 
 
 @dof("tau_bias")
-def BIAS(S, f_b):
+def BIAS(S, f_b, tau_turn):
     """Joint force at zero acceleration."""
-    return S.dot(f_b)
+    return S.dot(f_b) + tau_turn
 
 
 @dof("tau_net")

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from dynamics_backends.rigid_body.algorithms.carried_inertia import TURN
 from dynamics_backends.rigid_body.algorithms.crba import MASS_MATRIX
 from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.rigid_body.passes.drivers import Driver, run
@@ -35,9 +36,9 @@ from dynamics_backends.scalar import Rows
 
 
 @dof("tau")
-def PROJECT(S, f_b, armature, a):
+def PROJECT(S, f_b, tau_turn, armature, a):
     """tau = S' f, and the rotor's share."""
-    return S.dot(f_b) + armature * a
+    return S.dot(f_b) + (tau_turn + armature * a)
 
 
 @dof("v_above", "q_own", "q_above", "BtS")
@@ -59,12 +60,12 @@ def BLOCKS(S_k, psid_k, psidd_k, rate_k, IS_d, v_above_d, q_above_d, BtS_d):
 
 
 @own_pair("dtau_dq[k,d]", "dtau_dv[k,d]")
-def OWN_BLOCKS(S_k, v_above_d, q_own_d):
+def OWN_BLOCKS(S_k, v_above_d, q_own_d, unit_k, turn_v_d):
     """Entries within one joint."""
-    return S_k.dot(q_own_d), S_k.dot(v_above_d)
+    return S_k.dot(q_own_d), S_k.dot(v_above_d) + unit_k.dot(turn_v_d)
 
 
-KINEMATICS = [PLACE, VELOCITY, PSI_DOT]
+KINEMATICS = [PLACE, VELOCITY, PSI_DOT, TURN]
 ENTRIES = [RATES, COLUMNS, BLOCKS, OWN_BLOCKS]
 IDSVA = Program(
     "idsva",

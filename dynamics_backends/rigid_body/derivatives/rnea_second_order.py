@@ -24,6 +24,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from dynamics_backends.rigid_body.algorithms.carried_inertia import WEIGH_TURN
 from dynamics_backends.rigid_body.derivatives.rnea_derivatives import IDSVA
 from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.rigid_body.passes.drivers import Driver, run
@@ -73,7 +74,27 @@ def BLOCKS(S_k, psid_k, psidd_k, rate_k, chi_k, IS_d, v_above_d, q_above_d, Z_d,
 
 @own_pair("G_qq[k,d]", "G_vv[k,d]", "G_qv[k,d]", "G_qa[k,d]")
 def OWN_BLOCKS(
-    S_k, psid_k, psidd_k, chi_k, S_d, IS_d, v_above_d, q_above_d, Z_d, H_d, U_d, vel_p, acc_p, w_p, h_b, z_b, f_b
+    S_k,
+    psid_k,
+    psidd_k,
+    chi_k,
+    lever_k,
+    pull_k,
+    S_d,
+    IS_d,
+    v_above_d,
+    q_above_d,
+    Z_d,
+    H_d,
+    U_d,
+    lever_d,
+    pull_d,
+    vel_p,
+    acc_p,
+    w_p,
+    h_b,
+    z_b,
+    f_b,
 ):
     """Entries within one joint, with the commutator terms."""
     sigma = S_d.cross(S_k)
@@ -82,13 +103,13 @@ def OWN_BLOCKS(
     bend = v_sigma.w.dot(z_b) + a_sigma.dot(h_b) + w_p.cross(sigma).dot(f_b)
     return (
         psid_k.w.dot(Z_d) + psidd_k.dot(H_d) + chi_k.dot(q_above_d) + bend,
-        S_k.w.dot(U_d) + sigma.dot(h_b),
+        S_k.w.dot(U_d) + sigma.dot(h_b) + (lever_k.dot(pull_d) + lever_d.dot(pull_k)),
         psid_k.w.dot(U_d) + chi_k.dot(v_above_d),
         chi_k.dot(IS_d),
     )
 
 
-PAIRING = [WEIGHT, CHI, PAIRED, up_sum("h", "z", "Bw")]
+PAIRING = [WEIGHT, CHI, WEIGH_TURN, PAIRED, up_sum("h", "z", "Bw")]
 CONTRACTION = [*PAIRING, COLUMNS, BLOCKS, OWN_BLOCKS]
 BLOCK_NAMES = ("G_qq", "G_qv", "G_vv", "G_qa")
 ID_SECOND_ORDER = Program("id_second_order", [*IDSVA.passes, *CONTRACTION], [*IDSVA.outputs, *BLOCK_NAMES])

@@ -29,6 +29,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from dynamics_backends.rigid_body.algorithms.carried_inertia import turned_twice
 from dynamics_backends.rigid_body.algorithms.crba import MOMENTUM
 from dynamics_backends.rigid_body.derivatives.rnea_derivatives import COLUMNS, KINEMATICS
 from dynamics_backends.rigid_body.model.model import Model
@@ -130,9 +131,10 @@ def LOWER_ENTRIES(S_k, psid_k, psidd_k, rate_k, S_d, IS_j, GS, ES, R, to_qq, to_
 
 
 @own_triple("tau_qq[d,j,k]", "tau_vv[d,j,k]", "tau_qv[d,k,j]")
-def OWN_ENTRIES(S_k, psid_k, psidd_k, GS, ES, R):
+def OWN_ENTRIES(S_k, psid_k, psidd_k, unit_k, lever_k, unit_j, lever_j, unit_d, GS, ES, R):
     """One joint."""
-    return psid_k.w.dot(R) + psidd_k.dot(GS), -(S_k.dot(GS) + S_k.w.dot(ES)), -psid_k.w.dot(ES)
+    turn = turned_twice(unit_d, unit_j, lever_j, unit_k, lever_k)
+    return psid_k.w.dot(R) + psidd_k.dot(GS), turn - (S_k.dot(GS) + S_k.w.dot(ES)), -psid_k.w.dot(ES)
 
 
 TENSORS = [CHANGES, SHARED, ENTRIES, UPPER_ENTRIES, LOWER_ENTRIES, OWN_ENTRIES]

@@ -39,7 +39,6 @@ def _some(what: str, names: Iterable[str]) -> list[str]:
 
 def _joints(m: Any, names: Names) -> list[str]:
     several = [j for j in range(m.njnt) if joint_kind(m, j) in ("spherical", "floating")]
-    free = [j for j in several if joint_kind(m, j) == "floating"]
     poly = _nonzero_rows(m, "dof_dampingpoly")
     stiff = _nonzero_rows(m, "jnt_stiffnesspoly")
     spring = enabled(m, "PASSIVE", "SPRING")
@@ -50,9 +49,6 @@ def _joints(m: Any, names: Names) -> list[str]:
             map(named, [j for j in several if m.jnt_stiffness[j] and spring]),
         ),
         *_some("limits of ball joints are left out", map(named, [j for j in several if m.jnt_limited[j]])),
-        *_some(
-            "rotor inertia of free joints is left out", map(named, [j for j in free if m.dof_armature[m.jnt_dofadr[j]]])
-        ),
         *_some("damping is linear in the velocity here", sorted({named(int(m.dof_jntid[d])) for d in poly})),
         *_some("springs are linear here", map(named, stiff)),
     ]

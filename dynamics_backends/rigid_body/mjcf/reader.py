@@ -20,12 +20,9 @@ from dynamics_backends.rigid_body.mjcf.contact_points import ends, tip
 from dynamics_backends.rigid_body.mjcf.equalities import weld_frames
 from dynamics_backends.rigid_body.mjcf.source import MJCFError, Names, enabled, joint_bodies, joint_kind, rotation
 from dynamics_backends.rigid_body.model.joint_spec import JointSpec
-from dynamics_backends.rigid_body.model.model import Model
+from dynamics_backends.rigid_body.model.model import Model, root_joint
 from dynamics_backends.rigid_body.model.model_builder import ModelBuilder
 from dynamics_backends.rigid_body.spatial.rotations import unit_axis
-
-ROOT_JOINT = "root_joint"
-"""The joint that `base="floating"` adds, named as that of a URDF."""
 
 
 class Reader:
@@ -84,7 +81,7 @@ class Reader:
                 f"the root body {self.names.bodies[body]!r} of {self.names.robot!r} moves by the joints {moved}, not freely: "
                 "give it a <freejoint/> in their place, or load the robot with its own base"
             )
-        self._add(builder, body, JointSpec("floating", name=ROOT_JOINT), np.zeros(3), np.eye(3))
+        self._add(builder, body, JointSpec("floating", name=root_joint(self.names.joints)), np.zeros(3), np.eye(3))
 
     def _add(
         self, builder: ModelBuilder, body: int, joint: JointSpec, p, R, parent: str | None = None, anchor=(0, 0, 0)
@@ -151,7 +148,7 @@ class Reader:
             effort_limit=effort_limit(self.efforts[name]) if name in self.efforts and single else np.inf,
             damping=self._damping(d, added),
             friction=float(m.dof_frictionloss[d]) if enabled(m, "FRICTIONLOSS") else 0.0,
-            armature=float(m.dof_armature[d]) + sum(a.armature for a in added) if kind != "floating" else 0.0,
+            armature=float(m.dof_armature[d]) + sum(a.armature for a in added),
             stiffness=float(m.jnt_stiffness[j]) if single and enabled(m, "PASSIVE", "SPRING") else 0.0,
             spring_reference=float(m.qpos_spring[m.jnt_qposadr[j]]) if single else 0.0,
         )

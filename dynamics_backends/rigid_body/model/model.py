@@ -20,7 +20,7 @@ A helical joint moves by pitch * q along its axis.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 
@@ -32,7 +32,7 @@ from dynamics_backends.rigid_body.model.coupling import Coupling
 from dynamics_backends.rigid_body.model.fingerprint import fingerprint
 from dynamics_backends.rigid_body.spatial.joints import JOINTS
 
-__all__ = ["JOINT_TYPES", "STANDARD_GRAVITY", "Coupling", "Frame", "Model", "UnknownName"]
+__all__ = ["JOINT_TYPES", "STANDARD_GRAVITY", "Coupling", "Frame", "Model", "UnknownName", "root_joint"]
 
 JOINT_TYPES = {name: (joint.nq, joint.nv) for name, joint in JOINTS.items()}
 STANDARD_GRAVITY = (0.0, 0.0, -9.81)  # [m/s^2], Pinocchio's value too
@@ -48,6 +48,23 @@ _V_UNITS = {
 }
 _Q_UNITS = {**_V_UNITS, "spherical": ("",) * 4, "floating": ("m",) * 3 + ("",) * 4}
 _Q_SUFFIX = {"spherical": _QUATERNION, "planar": ("x", "y", "rz"), "floating": _LINEAR + _QUATERNION}
+
+
+ROOT_JOINTS = ("root_joint", "floating_base_joint", "free_base_joint")
+"""Names of the joint by which a base floats, in order of preference: the first is Pinocchio's too."""
+
+
+def root_joint(taken: Collection[str]) -> str:
+    """Return a name for the joint by which a base floats: "root_joint", or another one if the file uses that name.
+
+    taken: names of the joints in the file. Raises ValueError if it uses all of them.
+    """
+    free = [name for name in ROOT_JOINTS if name not in taken]
+    if not free:
+        raise ValueError(
+            f"the joints {', '.join(ROOT_JOINTS)} leave no name for that of a floating base: rename one of them"
+        )
+    return free[0]
 
 
 @dataclass(frozen=True, eq=False)

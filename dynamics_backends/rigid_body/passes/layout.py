@@ -106,7 +106,13 @@ class Layout:
             "central": column(FIELDS["central"].kind, np.asarray(m.inertia)[:, upper[0], upper[1]]),
             "I_link": column(Inertia, mass, first, about_origin[:, upper[0], upper[1]]),
             "armature": np.asarray(m.armature)[:, None],
+            "carried": np.where(self._in_turning_axes, m.armature, 0.0)[:, None],
         }
+
+    @property
+    def _in_turning_axes(self) -> np.ndarray:
+        """(nv,) bool: translations whose axes turn with the body."""
+        return np.array([joint.turns_axes and axis > 2 for joint in self.joints for axis in joint.axes], dtype=bool)
 
     @cached_property
     def ground(self) -> dict[str, Any]:

@@ -69,7 +69,7 @@ class Field:
     kind: type[Struct] | None = None
 
 
-TABLES = ("fixed", "pitch", "mass", "com", "central", "I_link", "armature")
+TABLES = ("fixed", "pitch", "mass", "com", "central", "I_link", "armature", "carried")
 """The fields that are constants of the model."""
 
 _B, _D = Axis.BODY, Axis.DOF
@@ -88,6 +88,7 @@ FIELDS: dict[str, Field] = {
     "central": Field(_B, Sym),  # inertia about the center of mass
     "I_link": Field(_B, Inertia),  # the same body's inertia about the origin of its frame
     "armature": Field(_D),
+    "carried": Field(_D),  # armature of translations whose axes turn with the body
     # in link frames
     "X_link": Field(_B, Transform),  # pose in the parent
     "vel_link": Field(_B, Motion),
@@ -114,6 +115,10 @@ FIELDS: dict[str, Field] = {
     "psidd": Field(_D, Motion),  # psiddot = a_p x S + v_p x psidot
     "rate": Field(_D, Motion),  # psidot + Sdot
     "IS": Field(_D, Force),  # composite I times S
+    "unit": Field(_D, Motion),  # column of the motion subspace in the child's frame
+    "lever": Field(_D, Vec),  # its linear part times carried
+    "tau_turn": Field(_D),  # joint force of rotors as their axes turn
+    "turn_v": Field(_D, Force),  # its derivative in v_d is that projected on unit
     "q_above": Field(_D, Force),  # pairs with an ancestor's S to d tau_k / d q_d
     "q_own": Field(_D, Force),  # the same within one joint
     "v_above": Field(_D, Force),  # and to d tau_k / d v_d
@@ -128,6 +133,7 @@ FIELDS: dict[str, Field] = {
     "h": Field(_B, Force),  # I w; after the upward sum, of the subtree; z and Bw likewise
     "z": Field(_B, Vec),  # angular part of B' w
     "Bw": Field(_B, Coriolis),  # B(I, w)
+    "pull": Field(_D, Vec),  # linear part of S mu x unit
     "Z": Field(_D, Vec),
     "H": Field(_D, Force),
     "U": Field(_D, Vec),

@@ -114,6 +114,15 @@ class Joint:
         X = self.pose(fixed, values, pitch)
         return PerturbedTransform(X.R, X.p, spread)
 
+    @property
+    def turns_axes(self) -> bool:
+        """True for joints with translations along axes that rotations of the same joint turn."""
+        return self.nv > 1 and max(self.axes) > 2 and min(self.axes) < 3
+
+    def units(self, pitch: Scalar) -> list[Motion]:
+        """The columns of S in the child frame."""
+        return [self.motion(unit, pitch) for unit in np.eye(self.nv).tolist()]
+
     def motion(self, rates: Components, pitch: Scalar) -> Motion:
         """S v in the child frame."""
         parts: list[Scalar] = [0.0] * 6
@@ -139,7 +148,7 @@ class Joint:
     def columns(self, X: Transform | PerturbedTransform, pitch: Scalar) -> list[Motion]:
         """The columns of S expressed in the parent of X, X the pose of the child there."""
         if isinstance(X, PerturbedTransform):
-            return [X.to_parent(self.motion(unit, pitch)) for unit in np.eye(self.nv).tolist()]
+            return [X.to_parent(unit) for unit in self.units(pitch)]
         if self.helical:
             return [Motion(X.R.c, X.p.cross(X.R.c) + X.R.c * pitch)]
         axes = (X.R.a, X.R.b, X.R.c)

@@ -19,7 +19,7 @@ import numpy as np
 
 from dynamics_backends.names import unknown_name
 from dynamics_backends.rigid_body.model.joint_spec import JointSpec
-from dynamics_backends.rigid_body.model.model import STANDARD_GRAVITY, Model
+from dynamics_backends.rigid_body.model.model import STANDARD_GRAVITY, Model, root_joint
 from dynamics_backends.rigid_body.model.model_builder import ModelBuilder, lock_joints
 from dynamics_backends.rigid_body.spatial.rotations import SNAP_TOLERANCE
 from dynamics_backends.rigid_body.urdf import checks as urdf_checks
@@ -28,8 +28,6 @@ from dynamics_backends.rigid_body.urdf.mimic import Follower, couple, find_follo
 from dynamics_backends.rigid_body.urdf.xml_source import URDFError, is_text, read_xml
 
 __all__ = ["URDFError", "URDFWarning", "load_urdf"]
-
-ROOT_JOINT = "root_joint"  # the floating joint of the base, Pinocchio's name too
 
 
 class URDFWarning(UserWarning):
@@ -51,7 +49,9 @@ def load_urdf(
 ) -> Model:
     """Return the model of a URDF file, or of URDF text that starts with "<".
 
-    base: "fixed" (the root link is part of the world) or "floating" (it is body 0, moved by "root_joint").
+    base: "fixed" (the root link is part of the world) or "floating" (it is body 0, moved by "root_joint", or by
+    "floating_base_joint" if a joint of the file has that name). A root link that carries nothing but a floating joint of
+    the file is the world in both cases.
     mimic: joints with <mimic> are independent ("free"), rigid at their offset ("lock"), or follow their
     source by the model's `coupling` ("follow").
     turns: of continuous joints, "nearest" (differences take the nearest turn, so that a goal may be any number of turns off; a
@@ -81,7 +81,9 @@ def load_urdf(
     root, order = urdf_checks.tree_order(robot)
     _set_armature(robot, armature)
     followers = find_followers(robot) if mimic != "free" else {}
-    model = _assemble(robot, root, order, base).build(STANDARD_GRAVITY if gravity is None else gravity)
+    model = _assemble(robot, root, order, _own_base(root, order) or base).build(
+        STANDARD_GRAVITY if gravity is None else gravity
+    )
     if mimic == "lock":
         model = lock_joints(model, {name: follower.offset for name, follower in followers.items()})
     elif followers:
@@ -131,11 +133,17 @@ def _set_armature(robot: Robot, armature: float | Mapping[str, float] | None):
         moving[name].armature = float(value)
 
 
+def _own_base(root: Link, order: list[Joint]) -> str:
+    """Return "fixed" if the file itself lets all that hangs from the root link float, else ""."""
+    return "fixed" if [joint.kind for joint in order if joint.parent == root.name] == ["floating"] else ""
+
+
 def _assemble(robot: Robot, root: Link, order: list[Joint], base: str) -> ModelBuilder:
     """Return a builder with all links of the robot in it."""
     builder = ModelBuilder(robot.name)
     if base == "floating":
-        builder.add_body(root.name, None, JointSpec("floating", name=ROOT_JOINT), **_inertia(root))
+        free = JointSpec("floating", name=root_joint([joint.name for joint in order]))
+        builder.add_body(root.name, None, free, **_inertia(root))
     else:
         builder.add_body(root.name, None, "fixed", **_inertia(root))
     for joint in order:

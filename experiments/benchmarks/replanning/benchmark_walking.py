@@ -9,10 +9,9 @@ masses off by what the scene says; states are measured with noise, plans hold on
 PUSH_EVERY seconds the base is pushed from a random side by SHOVE m/s times its mass, over PUSH_TIME.
 
 The ground of "steps" is one of slabs STEP high and as long as a stride or more, at random places along the way, of which no plan
-knows.  A robot has fallen where its base is lower than half of its standing height over the ground, or tilted beyond 60 degrees;
-the run ends there.  The speed is that of the base, averaged over SMOOTH seconds, after the first START; its error is relative to
-that asked for.  In simulated time every response is charged one period, so that runs do not depend on the machine; measured times
-stand beside them.
+knows.  A run ends where the robot has fallen (:mod:`problems.legged.gaits.falls`).  The speed is that of the base, averaged over
+SMOOTH seconds, after the first START; its error is relative to that asked for.  In simulated time every response is charged one
+period, so that runs do not depend on the machine; measured times stand beside them.
 """
 
 from __future__ import annotations
@@ -22,6 +21,7 @@ import csv
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -35,10 +35,11 @@ from problems.replanning.plants import plants_of
 from trajopt.config.build import backend_factory
 from trajopt.config.config import Config, load_config
 from trajopt.config.scenario import horizon_of, planned, sensor_of
+from trajopt.config.task import Task
 from trajopt.replanning.loop import Plant, ReplanningLoop
 from trajopt.replanning.plan import Plan
 from trajopt.replanning.planners.real_time_slq import RealTimeSLQ
-from trajopt.replanning.run_log import RunLog
+from trajopt.replanning.run_log import EventKind, RunLog
 from trajopt.replanning.workers import SimulatedWorker
 
 CONFIG = Path(problems.__file__).parent / "configs" / "hyq_free_walk.toml"
@@ -51,8 +52,6 @@ STEP, SLAB, WIDE = 0.05, (0.4, 1.2), 3.0
 START, SMOOTH = 2.0, 1.0
 TELL = 10.0
 """[s] between two words about a run."""
-LOW, UPRIGHT = 0.5, 0.5
-"""Share of the standing height, and cosine of the tilt, below which a robot has fallen."""
 
 
 class Scene(NamedTuple):
@@ -83,9 +82,10 @@ SCENES = {
 
 
 class Outcome(NamedTuple):
-    """walked: seconds until the fall, or the end. speed: mean and relative rms error. ms: response p50, p95 and preparation p95."""
+    """fell: how, in words, "" for a robot that did not. walked: seconds until the fall, or the end. speed: mean and relative rms
+    error. ms: response p50, p95 and preparation p95."""
 
-    fell: bool
+    fell: str
     walked: float
     distance: float
     speed: float
@@ -150,22 +150,18 @@ def walk(
         s.timing,
         estimator=sensor_of(ocp, s),
         worker=worker,
-        on_tick=_until_fallen(plant, fallen(ocp.x0[2], scene.slope)),
+        on_tick=_progress(plant),
+        until=partial(_fall, start.task),
     )
     return start._replace(config=config), whole(loop.run(seconds))
 
 
-def fallen(standing: float, slope: float) -> Callable[[Array], bool]:
-    """Whether a robot has fallen in a state (nx,); standing: height of its base on level ground [m]."""
-
-    def test(x: Array) -> bool:
-        upright = 1.0 - 2.0 * (x[3] ** 2 + x[4] ** 2)
-        return bool(x[2] - np.tan(slope) * x[0] < LOW * standing or upright < UPRIGHT or not np.isfinite(x).all())
-
-    return test
+def _fall(task: Task, t: float, x: Array) -> str:
+    """The first sentence on a robot that has fallen in a state x (nx,) at a time t [s], "" if it stands."""
+    return next(iter(task.fallen(np.stack([task.ocp.x0, x]), np.array([0.0, t]))), "")
 
 
-def _until_fallen(plant: Plant, test: Callable[[Array], bool]) -> Callable[[float], None]:
+def _progress(plant: Plant) -> Callable[[float], None]:
     told = 0.0
 
     def on_tick(t: float) -> None:
@@ -174,15 +170,14 @@ def _until_fallen(plant: Plant, test: Callable[[Array], bool]) -> Callable[[floa
         if t >= told + TELL:
             told = t
             print(f"  after {t:.0f} s the base is at {x[0]:.2f}, {x[1]:.2f}, {x[2]:.2f} m", file=sys.stderr, flush=True)
-        if test(x):
-            raise KeyboardInterrupt
 
     return on_tick
 
 
-def outcome(start: Setup, log: RunLog, scene: Scene, seconds: float) -> Outcome:
+def outcome(start: Setup, log: RunLog) -> Outcome:
     """The numbers of a run."""
     end, xs, wanted = float(log.times[-1]) + log.tick, log.xs, start.task.ocp.terms()
+    ended = (EventKind.STOPPED, EventKind.PLANT_DIVERGED)
     asked = next(term.parameters["velocity"][0] for term in wanted if term.name == "base")
     width = max(1, round(SMOOTH / log.tick))
     ahead = (xs[width:, 0] - xs[:-width, 0]) / SMOOTH if len(xs) > width else np.zeros(0)
@@ -190,7 +185,7 @@ def outcome(start: Setup, log: RunLog, scene: Scene, seconds: float) -> Outcome:
     spells = np.array([(spell.respond, spell.prepare) for spell in log.spells])
     ms = (np.median(spells[:, 0]), np.percentile(spells[:, 0], 95), np.percentile(spells[:, 1], 95))
     return Outcome(
-        end < seconds - log.tick,
+        next((event.message for event in log.events if event.kind in ended), ""),
         end,
         float(xs[-1, 0] - xs[0, 0]),
         float(speed.mean()) if len(speed) else np.nan,
@@ -216,7 +211,7 @@ def row(name: str, o: Outcome) -> list[str]:
     """The numbers of a scene."""
     return [
         name,
-        f"{o.walked:.1f} s{', FELL' if o.fell else ''}",
+        f"{o.walked:.1f} s{f', FELL ({o.fell})' if o.fell else ''}",
         f"{o.distance:.2f}",
         f"{o.speed:.3f}",
         f"{100 * o.error:.1f} %",
@@ -249,7 +244,7 @@ def main() -> None:
     found, first = [], None
     for name in names:
         first, log = walk(given.robot, SCENES[name], seconds, given.seed, first, overrides)
-        found.append(row(name, outcome(first, log, SCENES[name], seconds)))
+        found.append(row(name, outcome(first, log)))
         print("  ".join(found[-1]), flush=True)
     print(markdown(HEAD, found))
     given.out.mkdir(parents=True, exist_ok=True)

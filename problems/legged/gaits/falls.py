@@ -8,11 +8,12 @@ import numpy as np
 
 from dynamics_backends.protocol import Array
 from dynamics_backends.rigid_body.model.model import Model
+from problems.legged.robot.legs import hips
 from trajopt.config.task import position_of
 
 LOW = 0.4
-"""A base that is lower above the lowest foot than this share of the height it stands at has fallen; walks and jumps of the bundled
-robots stay above 0.9."""
+"""A robot whose hips are lower above its lowest foot than this share of the height they stand at has fallen; walks and jumps of the
+bundled robots stay above 0.9."""
 TILTED = 60.0
 """[deg] So far is a base from upright that has fallen."""
 FAR, NEAR = 0.06, 0.05
@@ -22,14 +23,14 @@ HIGH, LEVEL = 0.1, 0.03
 
 
 def falls(model: Model, feet: Sequence[str], xs: Array, times: Array) -> list[str]:
-    """Sentences about a base that comes down or turns over in states xs (M, nx) at times (M,) [s], the first of which stands."""
+    """Sentences about a robot that comes down or turns over in states xs (M, nx) at times (M,) [s], the first of which stands."""
     height = heights(model, feet, xs)
     low, tilt = height / height[0], tilts(xs)
     found = []
     if (low < LOW).any():
         k = int(np.argmin(low))
         found.append(
-            f"the robot falls: {_during(low < LOW, times)} its base is below {LOW:g} of its initial height above the feet"
+            f"the robot falls: {_during(low < LOW, times)} its hips are below {LOW:g} of their initial height above the feet"
             f" ({low[k]:.2f} at {times[k]:.2f} s)"
         )
     if (tilt > TILTED).any():
@@ -42,9 +43,11 @@ def falls(model: Model, feet: Sequence[str], xs: Array, times: Array) -> list[st
 
 
 def heights(model: Model, feet: Sequence[str], xs: Array) -> Array:
-    """The base above the lowest foot (M,) [m], in states (M, nx)."""
+    """The middle of the hips above the lowest foot (M,) [m], in states (M, nx)."""
     lowest = np.min([np.atleast_2d(position_of(model, foot, xs[:, : model.nq]))[:, 2] for foot in feet], axis=0)
-    return np.asarray(xs[:, 2] - lowest)
+    x, y, z, w = xs[:, 3:7].T
+    up = np.stack([2.0 * (x * z - w * y), 2.0 * (y * z + w * x), 1.0 - 2.0 * (x * x + y * y)], axis=1)
+    return np.asarray(xs[:, 2] + up @ hips(model, feet) - lowest)
 
 
 def tilts(xs: Array) -> Array:

@@ -3,7 +3,8 @@
 A *limb* is the path from the base to a body without children, its *end* the place of that body which is meant to touch something,
 where its file tells one (MJCF), else its link that lies farthest from its joint.  What moves legs on both sides, a waist or a
 spine, is no part of them, but of the trunk.  At the neutral configuration, where legs hang straight, the feet are the ends that
-reach lowest.  The robot faces along the x axis of its base, unless more joints of its legs turn about that axis than about y:
+reach lowest below the joint at which the lowest limb begins; where the frame of the base is, on the floor or above, does not count.
+The robot faces along the x axis of its base, unless more joints of its legs turn about that axis than about y:
 then along y.  For a leg whose *flexion joint*, the first that turns about a level axis across the direction in which the robot
 faces, is at h, with its foot at f (neutral, in the base's frame turned to face along x)
 
@@ -22,7 +23,7 @@ from dynamics_backends.protocol import Array
 from dynamics_backends.rigid_body.model.model import Model
 
 LOW = 0.8
-"""Ends of limbs at least this share as far below the base as the lowest one are feet."""
+"""Ends of limbs that reach at least this share as far down as the lowest one are feet."""
 MORE = 1.1
 """So many times as far along x as along y joints point that make a robot face along y; legs that point outward do neither."""
 ACROSS = 0.7
@@ -66,25 +67,29 @@ class Posed(NamedTuple):
 def lowest_ends(model: Model) -> tuple[str, ...]:
     """The feet: left before right, front before hind where there are four.
 
-    Raises ValueError where no limb reaches below the base, or only one does, or four do not stand in four quarters.
+    Raises ValueError where no limb, or only one, reaches down, or four do not stand in four quarters.
     """
     feet = _low_ends(model)
     if len(feet) < 2:
         what = f"only {feet[0]} does" if feet else "none does"
         raise ValueError(
-            f"feet: two or more limbs of {model.name} should reach below its base at the neutral configuration, {what}; "
+            f"feet: two or more limbs of {model.name} should reach down from its base at the neutral configuration, {what}; "
             "name the feet"
         )
     return _in_order(model, feet)
 
 
 def _low_ends(model: Model) -> list[str]:
-    """The ends of limbs that reach lowest at the neutral configuration, below the base."""
+    """The ends of limbs that reach lowest at the neutral configuration, below where the lowest limb begins."""
     posed = Posed.neutral(model)
-    ends = [_end(model, b) for b in range(1, model.nb) if b not in model.parent]
-    heights = {end: float(posed.frame(model, end)[2]) for end in ends}
-    lowest = min(heights.values(), default=0.0)
-    return [end for end, z in heights.items() if z < 0 and z <= LOW * lowest]
+    tips = [b for b in range(1, model.nb) if b not in model.parent]
+    heights = {_end(model, b): float(posed.frame(model, _end(model, b))[2]) for b in tips}
+    if not heights:
+        return []
+    lowest = min(heights, key=heights.__getitem__)
+    begin = float(posed.p[_above(model, model.frames[model.frame_id(lowest)].body)[0], 2])
+    depth = {end: begin - z for end, z in heights.items()}
+    return [end for end, d in depth.items() if d > 0 and d >= LOW * depth[lowest]]
 
 
 def _end(model: Model, body: int) -> str:
@@ -102,6 +107,12 @@ def _in_order(model: Model, feet: Sequence[str]) -> tuple[str, ...]:
             f"feet: {', '.join(feet)} do not stand in four quarters about their middle; name them in order"
         )
     return tuple(quarters[front, left] for front, left in ((True, True), (True, False), (False, True), (False, False)))
+
+
+def hips(model: Model, feet: Sequence[str]) -> Array:
+    """Middle (3,) [m], in the base's frame, of the joints by which the limbs of these feet hang from the base."""
+    posed = Posed.neutral(model)
+    return posed.p[[_above(model, model.frames[model.frame_id(foot)].body)[0] for foot in feet]].mean(axis=0)
 
 
 def heading(model: Model, feet: Sequence[str]) -> float:

@@ -137,6 +137,59 @@ def test_armature_damping_and_springs_are_in_all_derivatives():
         np.testing.assert_allclose(ours, theirs, rtol=0.0, atol=1e-10 * max(1.0, np.abs(theirs).max()))
 
 
+FLOATING = """<mujoco><option gravity="0.3 -0.2 -9.81"/><worldbody>
+<body name="base" pos="0 0 1"><joint name="free" type="free" armature="{a}" damping="0.2"/>
+  <inertial pos="0.1 -0.05 0.2" mass="{m}" fullinertia="0.3 0.4 0.5 0.01 0.02 -0.03"/>
+  <body name="thigh" pos="0.2 0.1 -0.1" euler="10 20 30"><joint name="hip" axis="0 1 0" armature="0.05" damping="0.3"/>
+    <inertial pos="0.1 0 0.2" mass="1" diaginertia="0.1 0.2 0.15"/>
+    <body name="shank" pos="0.1 0.3 0"><joint name="ball" type="ball" armature="0.07"/>
+      <inertial pos="0 0.1 0" mass="0.5" diaginertia="0.02 0.03 0.04"/></body></body></body>
+<body name="second" pos="1 0 0"><joint name="second" type="free" armature="{b}"/>
+  <inertial pos="0.1 0 0" mass="1" diaginertia="0.1 0.2 0.15"/></body></worldbody></mujoco>"""
+"""Two trees whose free joints have rotors."""
+
+
+@pytest.mark.parametrize(("a", "b", "m"), [(0.5, 0.0, 3.0), (0.02, 4.0, 0.3), (8.0, 0.1, 1.0)])
+def test_rotors_of_free_joints_act_as_in_mujoco(a, b, m):
+    model, simulated_model, states = pair(FLOATING.format(a=a, b=b, m=m), strict=True)
+    data, rng = mujoco.MjData(simulated_model), np.random.default_rng(7)
+    assert model.armature[:6].tolist() == [a] * 6
+    for _ in range(5):
+        q, v, tau = model.random_configuration(rng), 2.0 * rng.standard_normal(model.nv), rng.standard_normal(model.nv)
+        x = np.concatenate([q, v])
+        data.qpos[:], data.qvel[:] = states.to_mujoco(x)
+        data.qfrc_applied[:] = states.velocity_to_mujoco(x, tau)
+        mujoco.mj_forward(simulated_model, data)
+        found = to.forward_dynamics(model, q, v, tau - model.damping * v)
+        np.testing.assert_allclose(to.inverse_dynamics(model, q, v, found), tau - model.damping * v, atol=1e-10)
+        for start in (i for _, i in states.free):  # MuJoCo's linear acceleration is that of the origin in the world
+            found[start : start + 3] += np.cross(v[start + 3 : start + 6], v[start : start + 3])
+        scale = np.abs(data.qacc).max()
+        np.testing.assert_allclose(states.velocity_to_mujoco(x, found), data.qacc, rtol=0.0, atol=1e-10 * scale)
+
+
+@pytest.mark.parametrize("engine", ["numpy", pytest.param("compiled", marks=pytest.mark.needs_compiler)])
+@pytest.mark.parametrize("kind", ["free", "soft contact", "constrained"])
+def test_rotors_of_free_joints_are_in_all_derivatives(kind, engine):
+    model = to.load_mjcf(FLOATING.format(a=0.5, b=0.3, m=3.0))
+    system = {
+        "free": lambda: to.FreeBody(model),
+        "soft contact": lambda: to.SoftContact(model, ["shank"]),
+        "constrained": lambda: to.Holonomic(model, [to.PointContact("shank")]),
+    }[kind]()
+    xs, _ = random_states(model, 3)
+    rng = np.random.default_rng(3)
+    us, lam = rng.standard_normal((3, system.nu)), rng.standard_normal((3, system.n_out))
+    analytic = to.make_backend(system, "analytic", engine=engine)
+    other = to.make_backend(system, "complex_step", engine="numpy")
+    for ours, theirs in zip(analytic.jacobians(xs, us), other.jacobians(xs, us), strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=0.0, atol=1e-10 * np.abs(theirs).max())
+    twice = to.make_backend(system, "forward_ad", engine="numpy")
+    second, others = (b.hessian_contraction(xs, us, 0.0, None, lam) for b in (analytic, twice))
+    for ours, theirs in zip((*second[0], *second[1]), (*others[0], *others[1]), strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=0.0, atol=1e-9 * max(1.0, np.abs(theirs).max()))
+
+
 def test_limits_resistances_and_names():
     model = to.load_mjcf(WALKER)
     assert model.body_names[:4] == ("trunk", "thigh:hip_x", "thigh", "shank")
@@ -179,7 +232,6 @@ def test_what_is_not_carried_over_is_told():
         ('<body name="arm"', '<body name="arm" gravcomp="1"', "compensation of gravity is left out"),
         ('type="ball" pos', 'type="ball" stiffness="3" pos', "springs of ball and free joints are left out: shoulder"),
         ('type="ball" pos', 'type="ball" range="0 1" pos', "limits of ball joints are left out: shoulder"),
-        ('armature="0"/>', 'armature="0.1"/>', "rotor inertia of free joints is left out: rolls"),
         (
             "<sensor>",
             '<tendon><fixed name="rope" stiffness="5"><joint joint="knee" coef="1"/></fixed></tendon><sensor>',

@@ -64,7 +64,7 @@ def test_a_robot_that_lies_down_falls_and_one_that_jumps_or_goes_downhill_does_n
     lying[3, 7:19] = [0.0, 1.5, -2.9] * 2 + [0.0, -1.5, 2.9] * 2
     assert share > heights(model, feet, lying)[3] / heights(model, feet, xs)[0] < LOW
     (told,) = falls(model, feet, lying, TIMES)
-    assert "at 0.30 s its base is below" in told
+    assert "at 0.30 s its hips are below" in told
 
 
 def test_an_end_is_missed_by_a_share_of_the_way(standing):

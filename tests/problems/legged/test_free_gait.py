@@ -67,7 +67,18 @@ def test_a_second_of_walking_in_mujoco():
 
     seconds = 1.5
     start, log = walk("hyq", SCENES["level"], seconds, seed=0)
-    found = outcome(start, log, SCENES["level"], seconds)
+    found = outcome(start, log)
     assert not found.fell
     assert found.failed == 0
     assert found.distance > 0.4 * 0.7 * seconds
+
+
+@pytest.mark.needs_compiler
+def test_a_fall_is_a_result_of_the_walking_benchmark():
+    pytest.importorskip("mujoco")
+    from experiments.benchmarks.replanning.benchmark_walking import SCENES, outcome, row, walk
+
+    push = ["replan.plant.push_joints=['base_y']", "replan.plant.pushes=[[0.1, 0.2, 4000.0]]"]
+    found = outcome(*walk("hyq", SCENES["level"], 1.5, seed=0, overrides=push))
+    assert found.fell.startswith("the robot falls: ") and 0.1 < found.walked < 1.4
+    assert f"FELL ({found.fell})" in row("level", found)[1]

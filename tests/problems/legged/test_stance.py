@@ -6,10 +6,12 @@ import numpy as np
 import pytest
 
 from dynamics_backends.names import UnknownName
+from dynamics_backends.rigid_body.urdf.loader import load_urdf
+from problems.legged.gaits.falls import falls
 from problems.legged.robot.legs import lowest_ends
 from problems.legged.robot.stance import CROUCH, Stance, bolted
 from problems.legged.robot.walker import LeggedRobot
-from problems.robots import ERD_PACKAGE, erd_names, load_robot
+from problems.robots import ERD_PACKAGE, erd_names, load_robot, robot_path
 from trajopt.config.task import position_of
 
 needs_erd = pytest.mark.skipif(not erd_names(), reason=f"{ERD_PACKAGE} is not installed")
@@ -67,6 +69,31 @@ def test_a_biped_stands_on_level_feet_left_before_right(name):
     left, right = (position_of(found.model, foot, q) for foot in found.feet)
     assert left[1] > 0 > right[1]
     assert np.allclose(left * [1.0, -1.0, 1.0], right, atol=1e-3)
+
+
+ON_THE_FLOOR = (
+    "<link name='base_footprint'/><joint name='up' type='fixed'><parent link='base_footprint'/><child link='{root}'/>"
+)
+ON_THE_FLOOR += "<origin xyz='0 0 {height}'/></joint>"
+
+
+@pytest.mark.parametrize("above", [-0.3, 0.0, 0.1])
+def test_feet_are_found_where_the_frame_of_the_base_lies_on_the_floor_or_above_the_robot(above):
+    """The same robot with a root link elsewhere: at the feet of its posture, or above its hips."""
+    found = stance("hyq")
+    q = found.configuration(found.posture())
+    height = float(q[2]) + above if above >= 0.0 else above
+    text = robot_path("hyq").read_text(encoding="utf-8")
+    text = text.replace("</robot>", ON_THE_FLOOR.format(root=found.model.body_names[0], height=height) + "</robot>")
+    other = Stance.of(load_urdf(text, base="floating"))
+    assert other.feet == found.feet
+    np.testing.assert_allclose(other.posture(), found.posture(), atol=1e-6)
+    lowered = other.configuration(other.posture())
+    assert lowered[2] == pytest.approx(q[2] - height)
+    xs = np.tile(np.concatenate([lowered, np.zeros(other.model.nv)]), (2, 1))
+    assert falls(other.model, other.feet, xs, np.arange(2.0)) == []
+    xs[1, 7:19] = [0.0, 1.5, -2.9] * 2 + [0.0, -1.5, 2.9] * 2
+    assert len(falls(other.model, other.feet, xs, np.arange(2.0))) == 1
 
 
 def test_knees_point_to_the_middle_where_the_limits_leave_the_choice():

@@ -245,6 +245,13 @@ def test_an_interrupt_keeps_what_there_is():
     assert [event.kind for event in log.events] == [EventKind.INTERRUPTED]
 
 
+def test_a_reason_to_stop_ends_the_run_and_is_an_event():
+    plant = WatchedPlant()
+    log = loop(plant=plant, until=lambda t, x: "enough" if len(plant.given) > 5 else "").run(1.0)
+    assert len(log.times) == 6
+    assert [(event.kind, event.message) for event in log.events] == [(EventKind.STOPPED, "enough")]
+
+
 def test_the_end_of_the_horizon_is_told_once():
     ocp = problem()
     log = loop(horizon=Shrinking(ocp)).run(2.0)

@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from dynamics_backends.rigid_body.model.model import Frame, Model
+from dynamics_backends.rigid_body.model.model import Frame, Model, root_joint
 
 SHAPES = ("visual", "collision")
 EXTRAS = ("gazebo", "transmission", "material", "mujoco")
-WORLD, ROOT_JOINT = "world_of_the_plant", "root_joint"
+WORLD = "world_of_the_plant"
 
 
 def mujoco_urdf(text: str, floating: bool, *, inertial: bool = True) -> str:
@@ -33,12 +33,15 @@ def mujoco_urdf(text: str, floating: bool, *, inertial: bool = True) -> str:
         for element in [e for e in link if e.tag in dropped]:
             link.remove(element)
     if floating:
-        children = {joint.find("child").get("link") for joint in root.findall("joint")}
+        joints = root.findall("joint")
+        children = {joint.find("child").get("link") for joint in joints}
         base = next(link.get("name") for link in root.findall("link") if link.get("name") not in children)
-        SubElement(root, "link", name=WORLD)
-        joint = SubElement(root, "joint", name=ROOT_JOINT, type="floating")
-        SubElement(joint, "parent", link=WORLD)
-        SubElement(joint, "child", link=base)
+        if [joint.get("type") for joint in joints if joint.find("parent").get("link") == base] != ["floating"]:
+            name = root_joint([joint.get("name") for joint in joints])
+            SubElement(root, "link", name=WORLD)
+            joint = SubElement(root, "joint", name=name, type="floating")
+            SubElement(joint, "parent", link=WORLD)
+            SubElement(joint, "child", link=base)
     return tostring(root, encoding="unicode")
 
 

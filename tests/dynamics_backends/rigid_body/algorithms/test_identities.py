@@ -28,8 +28,6 @@ def model_of(seed: int) -> Model:
     rng = np.random.default_rng(seed)
     model = random_tree(rng, 5 + seed % 4, floating_base=seed % 2 == 1)
     rotors = rng.uniform(0.01, 0.2, model.nv) if seed % 3 == 0 else np.zeros(model.nv)
-    if seed % 2 == 1:
-        rotors[:6] = 0.0
     return model.replace(armature=rotors)
 
 

@@ -16,6 +16,7 @@ from dynamics_backends.rigid_body.urdf.loader import URDFError, URDFWarning, loa
 INERTIAL = """<inertial><origin xyz="0.1 0.2 0.3"/><mass value="2"/>
     <inertia ixx="0.1" ixy="0.01" ixz="0.02" iyy="0.2" iyz="0.03" izz="0.25"/></inertial>"""
 LIMIT = '<limit lower="-1" upper="2" effort="30" velocity="4"/>'
+BODY = '<inertial><mass value="1"/><inertia ixx="0.1" iyy="0.1" izz="0.1" ixy="0" ixz="0" iyz="0"/></inertial>'
 
 
 def link(name: str, inertial: str = INERTIAL) -> str:
@@ -205,6 +206,28 @@ def test_snap_is_off_by_default_and_makes_rounded_rotations_exact():
     assert set(np.abs(snapped.placement_R).ravel()) == {0.0, 1.0}
     assert one_joint("revolute", inside, snap=1e-6).digest == rounded.digest
     assert one_joint("revolute", inside, snap=1e-3).digest == snapped.digest
+
+
+@pytest.mark.parametrize("kind", ["fixed", "revolute"])
+def test_a_joint_of_the_file_may_be_named_as_that_of_a_floating_base(kind):
+    limit = '<limit lower="-1" upper="1" effort="1" velocity="1"/>' if kind == "revolute" else ""
+    text = f'''<robot name="r"><link name="base">{BODY}</link><link name="trunk">{BODY}</link>
+      <joint name="root_joint" type="{kind}"><parent link="base"/><child link="trunk"/><axis xyz="0 0 1"/>{limit}</joint>
+      </robot>'''
+    model = load_urdf(text, base="floating")
+    assert model.joint_names[0] == "floating_base_joint" and model.floating_base
+    assert ("root_joint" in model.joint_names) == (kind == "revolute")
+    assert model.dof_names[:6] == ("base_x", "base_y", "base_z", "base_rx", "base_ry", "base_rz")
+    taken = text.replace("root_joint", "floating_base_joint")
+    assert load_urdf(taken, base="floating").joint_names[0] == "root_joint"
+
+
+def test_a_floating_joint_of_the_file_is_that_of_the_base():
+    text = f"""<robot name="r"><link name="world"/><link name="trunk">{BODY}</link>
+      <joint name="free" type="floating"><parent link="world"/><child link="trunk"/></joint></robot>"""
+    for base in ("floating", "fixed"):
+        model = load_urdf(text, base=base)
+        assert model.joint_names == ("free",) and model.body_names == ("trunk",) and model.floating_base
 
 
 def test_armature_from_the_file_and_from_the_caller():
