@@ -142,7 +142,7 @@ def test_where_a_free_duration_is_not_found_a_coarse_grid_starts_the_fine_one(mo
     assert found.cost == min(
         a["cost"] for a in found.meta["attempts"] if a["knots"] == 41 and a["status"] == "converged"
     )
-    assert found.xs.shape == (42, 3)
+    assert found.xs.shape == (42, 3) and "attempt 2: ipm on 11 knots, converged, " in found.report()
 
 
 def test_the_grids_of_attempts(monkeypatch):
