@@ -84,10 +84,13 @@ def report_lines(solution: Reported) -> list[Line]:
         )
         failed = (e for e in enumerate(easier, 1) if not e[1]["success"])
         lines += [Line(f"relaxed problem {number} was not solved: {e['status']}", warning=True) for number, e in failed]
-    for number, attempt in enumerate(meta.get("attempts", ()), 1):
-        lines.append(
-            Line(f"attempt {number}: {attempt['solver']}, {attempt['status']}, {attempt['iterations']} iterations")
-        )
+    attempts = meta.get("attempts", ())
+    most = max((attempt.get("knots", 0) for attempt in attempts), default=0)
+    for number, attempt in enumerate(attempts, 1):
+        knots = attempt.get("knots", most)
+        on = f" on {knots} knots" if knots < most else ""
+        ended = f"{attempt['status']}, {attempt['iterations']} iterations"
+        lines.append(Line(f"attempt {number}: {attempt['solver']}{on}, {ended}"))
     return [*lines, *check_lines(solution)]
 
 

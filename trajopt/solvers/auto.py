@@ -10,9 +10,9 @@ Shooting is DDP, or SLQ where a time step has no second derivatives.  The direct
 stopped: IPM where there is a C compiler, then DMS with IPOPT, where a time step has no second derivatives with the Hessian of
 Gauss-Newton, then SQP.
 
-Where the first direct method fails on a problem with free durations, it solves the problem on COARSE knots from the guess, and then
-on all of them from that solution; after that comes the second method.  Few knots leave few local optima of the duration, and fewer
-ways to be infeasible.
+Where the first direct method finds no feasible motion of a problem with free durations, it solves the problem on COARSE knots
+from the guess, and then on all of them from where each of these solves ended.  The cheapest solution counts; if there is none, the
+second method follows.  Few knots leave fewer ways to be infeasible.
 
 An attempt that ended without finding a step (ASTRAY) leaves
 nothing worth going on from: the next one starts from the guess.  Where all attempts fail, the cheapest of the motions that keep the
@@ -56,7 +56,8 @@ COARSE = (10, 20)
 class Attempt(NamedTuple):
     """A method for a problem, with options that it needs; relaxed: without the bounds on the state.
 
-    fine: the problem that is to be solved, where the attempt is on a coarser time grid; its solution starts the next attempt.
+    fine: the problem that is to be solved, where the attempt is on a coarser time grid. restart: whether it starts where one on
+    such a grid ended.
     """
 
     solver: str
@@ -64,6 +65,7 @@ class Attempt(NamedTuple):
     needs: Mapping[str, Any]
     relaxed: bool = False
     fine: OCP | None = None
+    restart: bool = False
 
     @property
     def coarse(self) -> bool:
@@ -87,10 +89,22 @@ def in_turn(
     Returns the last solution, or the best where that has failed too, with the account of all; the status of a problem without an
     attempt. problem: returns the problem.
     """
-    began, solutions, account = time.perf_counter(), list[Solution](), list[dict[str, Any]]()
-    made = list[Attempt]()
+    began, made, solutions, account = time.perf_counter(), list[Attempt](), list[Solution](), list[dict[str, Any]]()
+    coarse = list[tuple[OCP, Solution]]()
     for attempt in plan:
-        start = start_of_next(attempt, made[-1], solutions[-1], guess) if made else guess
+        main = [s for a, s in zip(made, solutions, strict=True) if not (a.coarse or a.restart)]
+        if attempt.coarse or attempt.restart:
+            if (attempt.restart and not coarse) or any(keeps(problem(), s) for s in main):
+                continue
+        elif _solved(made, solutions, account):
+            break
+        start = guess
+        if attempt.coarse:
+            start = on_grid_of(attempt.ocp, problem(), guess)
+        elif attempt.restart:
+            start = on_grid_of(attempt.ocp, *coarse.pop(0))
+        elif main:
+            start = start_of_next(main[-1], guess)
         at = time.perf_counter()
         left = None if options.time_limit is None else max(options.time_limit - (at - began), LEAST_TIME)
         found = yield Try(attempt, start, left)
@@ -98,14 +112,16 @@ def in_turn(
             break
         broken = attempt.relaxed and found.status.success
         broken = broken and any(constraint_violations(problem(), found.xs, found.us))
-        solutions.append(found)
         made.append(attempt)
+        solutions.append(found)
         account.append(_entry(attempt, found, found.meta.get("solve_time", time.perf_counter() - at), broken))
-        if not goes_on(found, options, broken, coarse=attempt.coarse):
+        if attempt.coarse and leaves_a_start(found):
+            coarse.append((attempt.ocp, found))
+        if not goes_on(found, options, broken, coarse=attempt.coarse or bool(attempt.restart and coarse)):
             break
     if not solutions:
         return termination.not_started()
-    number = _best(solutions, made, problem)
+    number = _best(made, solutions, account, problem)
     best, seconds = solutions[number], sum(entry["seconds"] for entry in account)
     end = solutions[-1].status if solutions[-1].status.code in STOPPED else best.status
     return replace(
@@ -136,12 +152,12 @@ def attempts(ocp: OCP, *, coarse: bool = True) -> Iterator[Attempt]:
 
 
 def _coarse_to_fine(attempt: Attempt) -> Iterator[Attempt]:
-    """An attempt on coarse grids, each followed by one on the grid of the problem."""
+    """An attempt on coarse grids, and on the grid of the problem from where each of them ended."""
     steps = sum(phase.knots for phase in attempt.ocp.phases if phase.dynamics.takes_time)
-    for knots in COARSE:
-        if steps >= 2 * knots:
-            yield attempt._replace(ocp=coarser(attempt.ocp, round(steps / knots)), fine=attempt.ocp)
-            yield attempt
+    factors = [round(steps / knots) for knots in COARSE if steps >= 2 * knots]
+    for factor in factors:
+        yield attempt._replace(ocp=coarser(attempt.ocp, factor), fine=attempt.ocp)
+    yield from [attempt._replace(restart=True)] * len(factors)
 
 
 def _direct(ocp: OCP, curved: bool) -> list[Attempt]:
@@ -163,14 +179,15 @@ def _is_bound(c: Constraint) -> bool:
     return chosen_coordinates(c) is not None and bool((c.lower < c.upper).all())
 
 
-def start_of_next(attempt: Attempt, before: Attempt, found: Solution, guess: Guess) -> Guess:
-    """Where the attempt before stopped, or the guess, on the grid of an attempt; one on a coarse grid starts from the guess."""
-    if attempt.fine is not None:
-        return on_grid_of(attempt.ocp, attempt.fine, guess)
+def start_of_next(found: Solution, guess: Guess) -> Guess:
+    """Where an attempt stopped, or the guess."""
+    return Guess(found.xs, found.us) if leaves_a_start(found) else guess
+
+
+def leaves_a_start(found: Solution) -> bool:
+    """True if an attempt stopped where another one may start."""
     finite = np.isfinite(found.xs).all() and np.isfinite(found.us).all()
-    if not finite or found.status.code in ASTRAY:
-        return guess
-    return on_grid_of(attempt.ocp, before.ocp, found) if before.coarse else Guess(found.xs, found.us)
+    return bool(finite) and found.status.code not in ASTRAY
 
 
 def _entry(attempt: Attempt, found: Solution, seconds: float, broken: bool) -> dict[str, Any]:
@@ -188,14 +205,25 @@ def _entry(attempt: Attempt, found: Solution, seconds: float, broken: bool) -> d
     }
 
 
-def _best(found: Sequence[Solution], made: Sequence[Attempt], problem: Callable[[], OCP]) -> int:
+def _solved(made: Sequence[Attempt], found: Sequence[Solution], account: Sequence[Mapping[str, Any]]) -> list[int]:
+    """The numbers of the attempts that have solved the problem, on its own time grid and with its bounds."""
+    each = enumerate(zip(made, found, account, strict=True))
+    return [i for i, (a, s, entry) in each if s.status.success and not a.coarse and not entry["breaks them"]]
+
+
+def _best(
+    made: Sequence[Attempt], found: Sequence[Solution], account: Sequence[Mapping[str, Any]], problem: Callable[[], OCP]
+) -> int:
     """The number of the solution to return: one on the grid of the problem."""
+
+    def cheapest(numbers: Sequence[int], default: int) -> int:
+        return min(numbers, key=lambda i: float(found[i].cost), default=default)
+
     whole = [i for i, attempt in enumerate(made) if not attempt.coarse]
-    last, status = whole[-1], found[-1].status
-    if len(whole) == 1 or status.success or status.code in STOPPED:
-        return last
-    kept = [i for i in whole if keeps(problem(), found[i])]
-    return min(kept, key=lambda i: float(found[i].cost), default=last)
+    solved = _solved(made, found, account)
+    if solved or len(whole) == 1 or found[-1].status.code in STOPPED:
+        return cheapest(solved, whole[-1])
+    return cheapest([i for i in whole if keeps(problem(), found[i])], whole[-1])
 
 
 def _status(status: Status, account: Sequence[Mapping[str, Any]], number: int) -> Status:

@@ -20,7 +20,7 @@ from trajopt.problem.marks import problem_marks
 from trajopt.problem.ocp import OCP, Sampling, fitting
 from trajopt.results.records import Callback
 from trajopt.results.solution import LAST_CONTROL, Solution
-from trajopt.results.status import StatusCode
+from trajopt.results.status import STOPPED, StatusCode
 from trajopt.solvers.methods.delegation import Continued
 from trajopt.solvers.methods.driver import run_alone
 from trajopt.solvers.methods.own import MethodFunction
@@ -288,7 +288,8 @@ def _solved(
         if ocp.in_scaled_time and np.isfinite(solution.xs).all():
             meta["clock"] = ocp.times_of(solution.xs).tolist()
             meta["duration"] = meta["clock"][-1]
-            meta["findings"] += durations_at_bounds(ocp, solution.xs)
+            if solution.status.code not in (*STOPPED, StatusCode.MAX_ITERATIONS):
+                meta["findings"] += durations_at_bounds(ocp, solution.xs)
         if slow.parts:
             meta["not_compiled"] = slow.sentences(elapsed)
         if approximated:

@@ -51,7 +51,14 @@ def test_a_bound_on_an_angle_counts_turns():
     assert bound.lower.tolist() == [6.0] and bound.residual.output_names == ("angle",)
 
 
-@pytest.mark.parametrize("method", ["forward_ad", "structured_ad", "complex_step", "central_difference"])
+@pytest.mark.parametrize("engine", ["numpy", pytest.param("compiled", marks=pytest.mark.needs_compiler)])
+def test_derivatives_of_a_problem_with_an_angle_pass_the_check(engine):
+    """Of all methods, first and second order, with a goal that is turns off."""
+    checks = list(to.check_derivatives(swing(1.0 - 3.0 * TURN), engine=engine))
+    assert len(checks) > 5 and all(check.passed for check in checks), [c for c in checks if not c.passed]
+
+
+@pytest.mark.parametrize("method", ["forward_ad", "structured_ad", "complex_step", "casadi_ad", "central_difference"])
 @pytest.mark.parametrize("turns", [-1, 0, 3])
 def test_the_derivatives_of_a_distance_to_an_angle(method, turns):
     """sin(d) for the difference d of an angle from 0.3: closed form cos(d), and -sin(d)."""

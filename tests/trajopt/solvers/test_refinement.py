@@ -134,15 +134,21 @@ def test_where_a_free_duration_is_not_found_a_coarse_grid_starts_the_fine_one(mo
     knots = failing(monkeypatch, 1)
     found = to.solve(fastest())
     assert found.status.success and found.duration == pytest.approx(2.0, rel=0.01), found.status
-    assert knots == [41, 11, 41] and [a["knots"] for a in found.meta["attempts"]] == knots
-    assert "third attempt: ipm ended with locally_infeasible, ipm converged on 11 knots." in found.status.message
-    assert found.xs.shape == (42, 3)
+    assert knots == [41, 11, 21, 41, 41] and [a["knots"] for a in found.meta["attempts"]] == knots
+    assert (
+        "ipm ended with locally_infeasible, ipm converged on 11 knots, ipm converged on 21 knots"
+        in found.status.message
+    )
+    assert found.cost == min(
+        a["cost"] for a in found.meta["attempts"] if a["knots"] == 41 and a["status"] == "converged"
+    )
+    assert found.xs.shape == (42, 3) and "attempt 2: ipm on 11 knots, converged, " in found.report()
 
 
 def test_the_grids_of_attempts(monkeypatch):
     knots = failing(monkeypatch, 5)
     found = to.solve(fastest())
-    assert knots == [41, 11, 41, 21, 41, 41] and found.status.success
+    assert knots == [41, 11, 21, 41, 41, 41] and found.status.success
     assert [a["solver"] for a in found.meta["attempts"]] == [*["ipm"] * 5, "dms"]
     knots = failing(monkeypatch, 9)
     lost = to.solve(fastest())
