@@ -76,8 +76,8 @@ from trajopt.problem.residuals import LinkPoint
 class Weights(Checked):
     """Weights of the cost; weights of joints are one number, or one number per joint.
 
-    velocity: running weight of the joint velocities [rad/s, m/s]. control: running weight of the controls, in the unit of
-    ``control_unit``. posture: running weight of the distance from q0. joint_limits: running weight of joint limit
+    velocity: running weight of the joint velocities [rad/s, m/s]. control: running weight of the controls
+    [N, N m]. posture: running weight of the distance from q0. joint_limits: running weight of joint limit
     violations. goal: running weight of the distance from the goal. terminal_goal: terminal weight of the distance from the
     goal, of joints [rad] or of the position [m]. terminal_rotation: terminal weight of the orientation error [rad].
     terminal_velocity: terminal weight of the joint velocities.
