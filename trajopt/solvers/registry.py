@@ -256,8 +256,7 @@ def solve(
         meta = {**solution.meta, **_meta(ocp, solver, dict(vars(chosen)), warnings), "solve_time": elapsed}
         meta["engines"] = list(engines) or slow.engines([s.backend.engine for s in _samplings(ocp)])
         if ocp.in_scaled_time and np.isfinite(solution.xs).all():
-            meta["clock"] = ocp.times_of(solution.xs).tolist()
-            meta["duration"] = meta["clock"][-1]
+            solution = replace(solution, times=ocp.times_of(solution.xs))
         if slow.parts:
             meta["not_compiled"] = slow.sentences(elapsed)
         if approximated:
