@@ -173,3 +173,31 @@ def test_a_solution_of_a_free_duration_is_a_guess_on_another_grid():
     )
     guess = to.resampled_guess(fine, solution)
     np.testing.assert_allclose(guess.xs[:, 0], fine.times / fine.times[-1], atol=1e-12)
+
+
+def test_functions_evaluated_in_python_are_findings_beside_a_free_duration_and_logged_once(caplog):
+    def f(x, u, t, p):
+        return [x[1], np.maximum([u[0], x[0]], [0.0, x[1]])[0]]
+
+    dynamics = to.SampledSystem(make_backend(to.FunctionMap(f, 2, 1), "forward_ad"), "rk4")
+    fixed = to.OCP.single_phase(dynamics, [0.1, 0.0], 3, 0.1, [to.control_cost(1)])
+    free = to.free_time(fixed, (0.1, 1.0))
+    guess = free.with_durations(to.constant_guess(fixed))
+    solution = to.solve(free.ocp, guess, {"max_iterations": 1}, solver="slq")
+    (finding,) = solution.meta["findings"]
+    assert "NumPy's maximum, minimum, max or min of a list (write np.array([...], like=x) for the list)" in finding
+    told = [r for r in caplog.records if r.levelname == "WARNING" and "knot by knot" in r.getMessage()]
+    assert len(told) == 1
+
+
+def test_maxima_of_arrays_like_the_state_are_traced():
+    def f(x, u, t, p):
+        both = np.array([u[0], x[0]], like=x)
+        return [x[1], np.maximum(both, np.array([0.0, x[1]], like=x))[0] + np.max(both) + np.linalg.norm([x[0], u[0]])]
+
+    map = to.FunctionMap(f, 2, 1)
+    backend = make_backend(map, "forward_ad")
+    found = backend.jacobians(np.array([[3.0, 0.0]]), np.array([[4.0]]))
+    assert not map.called.why
+    np.testing.assert_allclose(found.fx[0], [[0.0, 1.0], [0.6, 0.0]])
+    np.testing.assert_allclose(found.fu[0], [[0.0], [2.8]])
