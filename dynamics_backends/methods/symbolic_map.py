@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from dynamics_backends.protocol import FunctionMap, Map, unwrapped
+from dynamics_backends.protocol import FunctionMap, Map, innermost
 from dynamics_backends.scalars.complaints import described, own_line
 from dynamics_backends.symbols import ca
 
@@ -73,7 +73,7 @@ def symbolic_value(map: Map, x: Any, u: Any, t: Any, p: Mapping[str, Any]) -> An
     except LookupError:  # a parameter or component that is not there: the same mistake with any scalar
         raise
     except Exception as error:
-        own = unwrapped(map)
+        own = innermost(map)
         why = own.called.why if isinstance(own, FunctionMap) else ""
         raise (TraceError(why, told=True) if why else refusal(map, complaint(error, own))) from error
     if value.shape != (map.n_out, 1):
@@ -85,7 +85,7 @@ def symbolic_value(map: Map, x: Any, u: Any, t: Any, p: Mapping[str, Any]) -> An
 
 def description(map: Map) -> str:
     """The map as a user knows it: the function with its file and line, or the class."""
-    map = unwrapped(map)
+    map = innermost(map)
     return described(map.function) if isinstance(map, FunctionMap) else type(map).__name__
 
 

@@ -49,7 +49,10 @@ class Entry:
     def __repr__(self) -> str:
         return f"Entry({type(self.of).__name__})"
 
-    __bool__ = _refuse("a Python condition (if, while, and, or, not, min, max; use np.where, np.minimum, ...)")
+    __bool__ = _refuse(
+        "a Python condition (if, while, and, or, not, min, max; use np.where, np.minimum, ...), or NumPy's maximum, minimum, max "
+        "or min of a list (write np.array([...], like=x) for the list),"
+    )
     __float__ = _refuse(
         "a function that takes floats only (math.sin and its like; use np.sin), or a place in an array of floats,"
     )

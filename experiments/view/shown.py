@@ -69,7 +69,7 @@ def marks_of(task: Task, settings: Any = None) -> Marks:
 def on_the_clock(solution: Solution, task: Task | None) -> Solution:
     """The solution with the times of its motion, where these are not the problem's."""
     times = None if task is None else task.clock(solution.xs)
-    return replace(solution, times=solution.clock if times is None else times)
+    return replace(solution, times=solution.times if times is None else times)
 
 
 # -- joints --------------------------------------------------------------------------------------------------

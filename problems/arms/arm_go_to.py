@@ -21,7 +21,6 @@ import trajopt as to
 from dynamics_backends.protocol import Array
 from dynamics_backends.rigid_body.geometry.covers.robot_cover import RobotCover
 from dynamics_backends.rigid_body.model.joint_properties import PROPERTIES, with_joint_properties
-from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.systems.bodies.free_body import FreeBody
 from problems.arms.arm import Arm, Configuration, holding_forces
 from problems.arms.arm_guess import (
@@ -33,7 +32,6 @@ from problems.arms.arm_guess import (
     reach_notes,
 )
 from problems.arms.arm_limits import (
-    effort_limits,
     friction_left_out,
     goal_beyond_limits,
     joint_limits,
@@ -76,8 +74,8 @@ from trajopt.problem.residuals import LinkPoint
 class Weights(Checked):
     """Weights of the cost; weights of joints are one number, or one number per joint.
 
-    velocity: running weight of the joint velocities [rad/s, m/s]. control: running weight of the controls, in the unit of
-    ``control_unit``. posture: running weight of the distance from q0. joint_limits: running weight of joint limit
+    velocity: running weight of the joint velocities [rad/s, m/s]. control: running weight of the controls
+    [N, N m]. posture: running weight of the distance from q0. joint_limits: running weight of joint limit
     violations. goal: running weight of the distance from the goal. terminal_goal: terminal weight of the distance from the
     goal, of joints [rad] or of the position [m]. terminal_rotation: terminal weight of the orientation error [rad].
     terminal_velocity: terminal weight of the joint velocities.
@@ -117,12 +115,11 @@ class Settings(Sampling):
     velocities to their limits; default: constrained if the model has limits. terminal: goal and final rest as "cost" or as
     "constraint". obstacle: one sphere or a list of spheres, avoided by points on the lines between joints; the thickness of the
     links is not included, so set a margin, or use the problem arm_in_scene, which includes the shapes. surroundings: bodies and a
-    walking person that capsules of the links avoid. control_unit: "newton" (N, N m), or "effort_limit": each control as a fraction
-    of its limit. control_reference: reference of the control cost: "zero", or "gravity": the forces that hold the arm at goal_q if
-    given, else at q0. guess: initial guess: "auto" (a smooth motion to a configuration at the goal, see
-    :mod:`problems.arms.arm_guess`), "constant" (x0 with zero controls), "quasi_static" (x0 with gravity compensation),
-    "interpolated" (straight line to goal_q with gravity compensation), "around" (the same line, bent around an obstacle in its
-    path, see :mod:`problems.arms.obstacle`).
+    walking person that capsules of the links avoid. control_reference: reference of the control cost: "zero", or "gravity": the
+    forces that hold the arm at goal_q if given, else at q0. guess: initial guess: "auto" (a smooth motion to a configuration at
+    the goal, see :mod:`problems.arms.arm_guess`), "constant" (x0 with zero controls), "quasi_static" (x0 with gravity
+    compensation), "interpolated" (straight line to goal_q with gravity compensation), "around" (the same line, bent around an
+    obstacle in its path, see :mod:`problems.arms.obstacle`).
     """
 
     integrator: Integrator = "rk4"
@@ -149,7 +146,6 @@ class Settings(Sampling):
     obstacle: Obstacle | tuple[Obstacle, ...] | None = None
     surroundings: Surroundings | None = None
     joint_limit_margin: float = 0.0
-    control_unit: Literal["newton", "effort_limit"] = "newton"
     control_reference: Literal["zero", "gravity"] = "zero"
     guess: GuessName = "auto"
     weights: Weights = field(default_factory=Weights)
@@ -314,7 +310,10 @@ def _running(arm: Arm, s: Settings) -> list[to.CostTerm]:
     velocity, posture = per_dof(w.velocity, n, "weights.velocity"), per_dof(w.posture, n, "weights.posture")
     terms = [
         to.control_cost(
-            n, _control_reference(arm, s), _control_weight(model, s), names=tuple(f"u[{d}]" for d in model.dof_names)
+            n,
+            _control_reference(arm, s),
+            per_dof(w.control, n, "weights.control"),
+            names=tuple(f"u[{d}]" for d in model.dof_names),
         )
     ]
     if velocity.any():
@@ -361,11 +360,6 @@ def _control_reference(arm: Arm, s: Settings) -> Array:
         return np.zeros(arm.model.nv)
     x = arm.x0 if arm.x_goal is None else arm.x_goal
     return holding_forces(arm.model, x[: arm.model.nq])
-
-
-def _control_weight(model: Model, s: Settings) -> Array:
-    weight = per_dof(s.weights.control, model.nv, "weights.control")
-    return weight if s.control_unit == "newton" else weight / effort_limits(model, "control_unit") ** 2
 
 
 # -- constraints ---------------------------------------------------------------------------------------------

@@ -84,15 +84,15 @@ def torque_bounds(model: Model, wanted: bool | None) -> dict[str, Any]:
     """Bounds of the controls, by the names of their arguments. wanted: whether they are; None: those that there are."""
     if wanted is False:
         return {}
-    limits = np.array(model.effort_limit) if wanted is None else effort_limits(model, "torque_limits")
+    limits = np.array(model.effort_limit) if wanted is None else effort_limits(model)
     return {"u_lower": -limits, "u_upper": limits}
 
 
-def effort_limits(model: Model, key: str) -> Array:
-    """The effort limits (nv,) [N, N m]. Raises ValueError where one is missing, which ``key`` needs."""
+def effort_limits(model: Model) -> Array:
+    """The effort limits (nv,) [N, N m]. Raises ValueError where one is missing."""
     if not np.isfinite(model.effort_limit).all():
         name = model.dof_names[int(np.argmax(~np.isfinite(model.effort_limit)))]
-        raise ValueError(f"{key} needs effort limits, but the URDF of {model.name} gives none for {name!r}")
+        raise ValueError(f"torque_limits needs effort limits, but the URDF of {model.name} gives none for {name!r}")
     return np.array(model.effort_limit)
 
 

@@ -135,11 +135,12 @@ def test_joints_by_name_and_locked_joints():
     assert task.ocp.x0[model.q_names.index("iiwa_joint_4")] == -1.0
 
 
-def test_control_in_shares_of_the_limits():
-    plain, scaled = go_to(torque_limits=True), go_to(control_unit="effort_limit")
-    limits = plain.ocp.model.effort_limit
-    assert np.array_equal(plain.ocp.control_bounds[1][0], limits)
-    assert np.allclose(scaled.ocp.phases[0].terms[0].weight * limits**2, 1e-3)
+def test_a_control_weight_for_each_joint():
+    weights = GO_TO.Settings.__dataclass_fields__["weights"].default_factory
+    limits = go_to(torque_limits=True).ocp.model.effort_limit
+    task = go_to(weights=type(weights())(control=tuple(1e-3 / limits**2)), torque_limits=True)
+    assert np.array_equal(task.ocp.control_bounds[1][0], limits)
+    assert np.allclose(task.ocp.phases[0].terms[0].weight * limits**2, 1e-3)
 
 
 @pytest.mark.parametrize("guess", ["constant", "quasi_static"])

@@ -92,7 +92,8 @@ def resampled_guess(ocp: OCP, solution, shift: float = 0.0) -> Guess:
 
     States are interpolated on geodesics, controls are held; both stay constant beyond the end. A stage without duration takes what
     such a stage of the solution has at its time.
-    ``solution`` is anything with times (M + 1,), xs (M + 1, nx), us (M, nu).
+    ``solution`` is anything with times (M + 1,), xs (M + 1, nx), us (M, nu). Where states of ``ocp`` have the durations of phases,
+    the times of the solution count in shares of its durations.
     Raises ValueError if its sizes are not those of the problem, or the shift is no number.
     """
     if not np.isfinite(shift):
@@ -100,13 +101,20 @@ def resampled_guess(ocp: OCP, solution, shift: float = 0.0) -> Guess:
     if solution.xs.shape[1] != ocp.manifold.nx or solution.us.shape[1] != ocp.nu:
         sizes = f"nx = {solution.xs.shape[1]}, nu = {solution.us.shape[1]}"
         raise ValueError(f"the solution has {sizes}; the problem has nx = {ocp.manifold.nx}, nu = {ocp.nu}")
-    grid = solution.times
+    grid = _on_the_grid(ocp, solution) if ocp.in_scaled_time else solution.times
     reached = reached_knots(ocp, grid, shift)
     at = np.minimum(reached, len(solution.us) - 1)
     dt = grid[at + 1] - grid[at]
     share = np.where(dt > 0.0, (ocp.times + shift - grid[at]) / np.where(dt > 0.0, dt, 1.0), reached > at)
     toward = np.clip(share, 0.0, 1.0)[:, None]
     return Guess(_geodesic(ocp, solution.xs[at], solution.xs[at + 1], toward), solution.us[at[:-1]])
+
+
+def _on_the_grid(ocp: OCP, solution) -> Array:
+    """The times (M + 1,) of a solution on the grid of a problem with durations in its states: each phase stretched to its own."""
+    ends = [0, *(knots.stop for knots in ocp.phase_slices)]
+    lasts = ocp.times_of(np.tile(solution.xs[-1], (ocp.horizon + 1, 1)))
+    return np.interp(solution.times, lasts[ends], ocp.times[ends])
 
 
 def reached_knots(ocp: OCP, grid: Array, shift: float = 0.0) -> Array:

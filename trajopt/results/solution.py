@@ -55,8 +55,8 @@ class SolutionFileError(InputError):
 class Solution:
     """A trajectory with its feedback policy and the account of how it was found.
 
-    xs (N + 1, nx), us (N, nu), K (N, nu, ndx) feedback gains, k (N, nu) the last feed-forward step, times (N + 1,) [s]: the grid
-    of the problem; ``clock`` has the times of the motion, where states tell how long phases last.
+    xs (N + 1, nx), us (N, nu), K (N, nu, ndx) feedback gains, k (N, nu) the last feed-forward step, times (N + 1,) [s]: when the
+    states are reached, by the durations in them where phases last as long as is best.
     iterations: steps taken. history: one record per iteration. meta: JSON-like; options, solver, backend, digest; "hessian": the
     second derivatives in the quadratic models of the steps, by the same names for all solvers: "exact", of the Lagrangian;
     "exact cost", of the cost alone; "mixed", Gauss and Newton's of the cost with the exact curvature of the time steps;
@@ -98,14 +98,8 @@ class Solution:
 
     @property
     def duration(self) -> float:
-        """Duration of the motion [s]: the end of ``times``, or the sum of durations in the states."""
-        return float(self.meta.get("duration", self.times[-1]))
-
-    @property
-    def clock(self) -> Array:
-        """(N + 1,) times of the motion [s]: ``times``, or what durations in its states make of them."""
-        told = self.meta.get("clock", ())
-        return np.array(told) if len(told) == len(self.times) else self.times
+        """Duration of the motion [s]: the end of ``times``."""
+        return float(self.times[-1])
 
     def report(self) -> str:
         """The text that ``trajopt solve`` prints: status, cost and time, goals, replay, limits, and warnings.
@@ -124,7 +118,7 @@ class Solution:
         if self.meta.get("self_collision") != NOT_CHECKED or self.model is None:
             return self
         check = check_self_collision(self.model, self.xs[:, : self.model.nq])
-        found = [{"sentence": c.sentence(float(self.clock[c.knot])), "enforced": False} for c in check.collisions]
+        found = [{"sentence": c.sentence(float(self.times[c.knot])), "enforced": False} for c in check.collisions]
         meta = {**self.meta, "self_collision": check.note, "limits": [*self.meta.get("limits", ()), *found]}
         return replace(self, meta=meta)
 
@@ -148,8 +142,8 @@ class Solution:
         }
         records = np.array([[r.iteration, r.gradient, r.defect] for r in self.history], dtype=float).reshape(-1, 3)
         panels = [
-            Panel("positions" if self.model is not None else "states", self.clock, self.xs[:, :nq], names),
-            Panel("controls", self.clock[:-1], self.us, list(meta.get("control_names") or ())),
+            Panel("positions" if self.model is not None else "states", self.times, self.xs[:, :nq], names),
+            Panel("controls", self.times[:-1], self.us, list(meta.get("control_names") or ())),
             Panel("convergence by iteration", records[:, 0], records[:, 1:], ("gradient", "defect"), logarithmic=True),
         ]
         return as_html({k: v for k, v in rows.items() if v != ""}, str(self.status), self.status.success, panels)
@@ -232,6 +226,9 @@ class Solution:
     def _assemble(cls, found: Mapping[str, Array], metadata: dict[str, Any]) -> Solution:
         """The solution of checked metadata. Raises ValueError where arrays and metadata do not agree."""
         numbers = {key: np.asarray(value, float) for key, value in found.items() if value.dtype.kind in "fiu"}
+        clock = metadata["meta"].pop("clock", ())  # of versions whose times were those of the grid
+        if len(clock) == len(numbers["times"]):
+            numbers["times"] = np.array(clock)
         check_times(numbers["times"])
         model = _model_of(metadata)
         if model is not None and numbers["xs"].shape[1] < model.nq:

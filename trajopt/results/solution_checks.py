@@ -105,7 +105,7 @@ _NUMBER, _NUMBERS = (is_number, "a number"), (list_of(is_number), "a list of num
 _TEXT, _TEXTS, _TABLE = (is_text, "a text"), (list_of(is_text), "a list of texts"), (is_table, "a table")
 _TABLES = (list_of(is_table), "a list of tables")
 _META: dict[str, tuple[Check, str]] = {
-    **dict.fromkeys(("duration", "solve_time"), _NUMBER),
+    "solve_time": _NUMBER,
     **dict.fromkeys(("problem", "solver", "check"), _TEXT),
     **dict.fromkeys(("backends", "schemes", "state_names", "control_names", "engines", "findings"), _TEXTS),
     **dict.fromkeys(("config", "options", "replay"), _TABLE),

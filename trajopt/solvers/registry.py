@@ -286,8 +286,7 @@ def _solved(
         meta = {**solution.meta, **_meta(ocp, solver, dict(vars(chosen)), warnings), "solve_time": elapsed}
         meta["engines"] = served_by or slow.engines([s.backend.engine for s in _samplings(ocp)])
         if ocp.in_scaled_time and np.isfinite(solution.xs).all():
-            meta["clock"] = ocp.times_of(solution.xs).tolist()
-            meta["duration"] = meta["clock"][-1]
+            solution = replace(solution, times=ocp.times_of(solution.xs))
             if solution.status.code not in (*STOPPED, StatusCode.MAX_ITERATIONS):
                 meta["findings"] += durations_at_bounds(ocp, solution.xs)
         if slow.parts:

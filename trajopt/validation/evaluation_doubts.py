@@ -8,7 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from dynamics_backends.protocol import Array, DynamicsBackend, FunctionMap, Map, Parameters, is_generic, unwrapped
+from dynamics_backends.protocol import (
+    Array,
+    DynamicsBackend,
+    FunctionMap,
+    Map,
+    Parameters,
+    innermost,
+    is_generic,
+    unwrapped,
+)
 from trajopt.guesses.guesses import Guess
 from trajopt.problem.impact_stage import next_state_of
 from trajopt.problem.ocp import OCP, Phase
@@ -109,8 +118,8 @@ def _long_sources(ocp: OCP, phase: Phase, last: bool) -> Iterator[tuple[Any, Cal
 def _functions(ocp: OCP) -> Iterator[tuple[str, FunctionMap, Parameters]]:
     """Users' own functions, with what they are to the problem."""
     for what, map, p in _maps(ocp):
-        if isinstance(map, FunctionMap):
-            yield what, map, p
+        if isinstance(own := innermost(map), FunctionMap):
+            yield what, own, p
 
 
 def _own_backends(ocp: OCP) -> Iterator[tuple[str, DynamicsBackend, Parameters]]:

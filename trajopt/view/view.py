@@ -156,7 +156,7 @@ def motions(
         name = "solution" if len(solutions) == 1 else f"solution {i + 1}"
         if isinstance(around.draw, Drawn) and one.marks is not None:  # of files: each has its own poses
             show = _shower([one], ocp, model, tracks, one.marks)
-        motion = show(name, one.clock, one.xs)
+        motion = show(name, one.times, one.xs)
         if isinstance(motion, Motion):
             motion = replace(motion, forces=dict(forces or {}) if i == 0 else {})
         found.append(motion if i == 0 else replace(motion, opacity=GHOST))

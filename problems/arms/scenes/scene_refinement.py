@@ -228,11 +228,10 @@ class Refinement:
         return float(max(velocity, np.sqrt(np.abs(plan.us[1:] / limits.acceleration).max())))
 
     def _with_plan(self, solution: to.Solution, plan: to.Guess) -> to.Solution:
-        """A solution with another trajectory, on its clock."""
-        clock = self.latest.times_of(plan.xs).tolist()
-        meta = {**solution.meta, "clock": clock, "duration": clock[-1]}
+        """A solution with another trajectory, and its times."""
+        times = self.latest.times_of(plan.xs)
         xs = np.vstack([solution.xs[:1], plan.xs[1:]])  # what x0 says of the duration is as it was
-        return replace(solution, xs=xs, us=plan.us, cost=float(self.latest.cost(xs, plan.us)), meta=meta)
+        return replace(solution, xs=xs, us=plan.us, cost=float(self.latest.cost(xs, plan.us)), times=times)
 
     def _quickened(self, solution: to.Solution) -> to.Solution:
         """The same way in as little time as limits let it be: methods of interior points end a little within them."""

@@ -253,7 +253,7 @@ METADATA = {
     "times of another kind": _with({"rollout": "long"}, "phase_times", 0),
     "meta of another kind": _with("meta", "meta"),
     "clock of another kind": _with(["a"], "meta", "clock"),
-    "duration of another kind": _with("long", "meta", "duration"),
+    "solve time of another kind": _with("long", "meta", "solve_time"),
     "backends of another kind": _with(3, "meta", "backends"),
     "model of another kind": _with("ur5", "meta", "model"),
     "robot of another kind": _with("ur5", "robot"),
@@ -431,7 +431,8 @@ def test_resampling_keeps_durations_apart_from_forces():
     ocp = free_time(fixed, (0.5, 2.0)).ocp
     rng = np.random.default_rng(5)
     xs, us = rng.standard_normal((6, 3)), rng.standard_normal((5, 1))
-    guess = resampled_guess(ocp, SimpleNamespace(times=ocp.times, xs=xs, us=us))
+    xs[:, 2] = 0.8  # the duration
+    guess = resampled_guess(ocp, SimpleNamespace(times=ocp.times_of(xs), xs=xs, us=us))
     np.testing.assert_allclose(guess.xs, xs, rtol=0, atol=1e-14)
     np.testing.assert_array_equal(guess.us, us)
 

@@ -144,8 +144,60 @@ def test_solutions_tell_how_long_they_last(tmp_path):
     batch = to.solve_batch([ocp, other], solver="slq", options=options)
     alone = to.solve(ocp, None, options, solver="slq")
     for of, solution in ((ocp, batch[0]), (other, batch[1]), (ocp, alone)):
-        np.testing.assert_allclose(solution.clock, of.times_of(solution.xs))
-        assert solution.duration == solution.clock[-1] and abs(solution.duration - of.times[-1]) > 1e-3
+        np.testing.assert_allclose(solution.times, of.times_of(solution.xs))
+        assert solution.duration == solution.times[-1] and abs(solution.duration - of.times[-1]) > 1e-3
         loaded = to.Solution.load(solution.save(tmp_path / "one.npz"))
-        np.testing.assert_array_equal(loaded.clock, solution.clock)
+        np.testing.assert_array_equal(loaded.times, solution.times)
         assert f"{solution.duration:.3g}</text>" in loaded._repr_html_()
+
+
+def test_files_whose_times_were_those_of_the_grid_have_true_ones(tmp_path):
+    ocp = to.free_time(pendulum(), price=2.0).ocp
+    solution = to.solve(ocp, None, {"max_iterations": 2}, solver="slq")
+    old = replace(solution, times=ocp.times, meta={**solution.meta, "clock": solution.times.tolist()})
+    np.testing.assert_array_equal(to.Solution.load(old.save(tmp_path / "old.npz")).times, solution.times)
+
+
+def test_a_solution_of_a_free_duration_is_a_guess_on_another_grid():
+    """A motion at a constant rate, in 3 s: half of it stands at the middle of a grid of 5 knots."""
+    coarse = to.free_time(pendulum(), price=2.0).ocp
+    seconds = 3.0
+    count = coarse.horizon + 1
+    xs = np.zeros((count, coarse.manifold.nx))
+    xs[:, -1] = seconds / (coarse.times_of(np.pad(np.ones((count, 1)), ((0, 0), (coarse.manifold.nx - 1, 0))))[-1])
+    times = coarse.times_of(xs)
+    xs[:, 0] = times / times[-1]
+    solution = to.Plan(0.0, times, xs, np.zeros((coarse.horizon, coarse.nu)), np.zeros((coarse.horizon, coarse.nu, 3)))
+    fine = replace(
+        coarse, phases=tuple(replace(p, dt=np.repeat(p.dt, 2) / 2) if p.dt.any() else p for p in coarse.phases)
+    )
+    guess = to.resampled_guess(fine, solution)
+    np.testing.assert_allclose(guess.xs[:, 0], fine.times / fine.times[-1], atol=1e-12)
+
+
+def test_functions_evaluated_in_python_are_findings_beside_a_free_duration_and_logged_once(caplog):
+    def f(x, u, t, p):
+        return [x[1], np.maximum([u[0], x[0]], [0.0, x[1]])[0]]
+
+    dynamics = to.SampledSystem(make_backend(to.FunctionMap(f, 2, 1), "forward_ad"), "rk4")
+    fixed = to.OCP.single_phase(dynamics, [0.1, 0.0], 3, 0.1, [to.control_cost(1)])
+    free = to.free_time(fixed, (0.1, 1.0))
+    guess = free.with_durations(to.constant_guess(fixed))
+    solution = to.solve(free.ocp, guess, {"max_iterations": 1}, solver="slq")
+    (finding,) = solution.meta["findings"]
+    assert "NumPy's maximum, minimum, max or min of a list (write np.array([...], like=x) for the list)" in finding
+    told = [r for r in caplog.records if r.levelname == "WARNING" and "knot by knot" in r.getMessage()]
+    assert len(told) == 1
+
+
+def test_maxima_of_arrays_like_the_state_are_traced():
+    def f(x, u, t, p):
+        both = np.array([u[0], x[0]], like=x)
+        return [x[1], np.maximum(both, np.array([0.0, x[1]], like=x))[0] + np.max(both) + np.linalg.norm([x[0], u[0]])]
+
+    map = to.FunctionMap(f, 2, 1)
+    backend = make_backend(map, "forward_ad")
+    found = backend.jacobians(np.array([[3.0, 0.0]]), np.array([[4.0]]))
+    assert not map.called.why
+    np.testing.assert_allclose(found.fx[0], [[0.0, 1.0], [0.6, 0.0]])
+    np.testing.assert_allclose(found.fu[0], [[0.0], [2.8]])

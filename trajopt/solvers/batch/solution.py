@@ -43,8 +43,8 @@ class BatchSolution:
     solved in lanes its share of the time of all that stood beside it; "gradients", "kkts", "violations" (n,), the largest gradient,
     scaled measure and violation of gaps and constraints at the end of each, and but for the interior point "defects" (n,), the
     largest gap, NaN of those that were solved as alone; "rounds" of inner solves where these have constraints; "attempts", those of
-    "auto" by problem; "stopped", True where Ctrl-C ended the batch; "clocks" (n, N + 1), the times [s] of the motions,
-    where states tell how long phases last. model: of the robot, if there is one. marks: of the first problem, to be shown.
+    "auto" by problem; "stopped", True where Ctrl-C ended the batch. model: of the robot, if there is one. marks: of the
+    first problem, to be shown.
     """
 
     xs: Array
@@ -80,7 +80,7 @@ class BatchSolution:
     @cached_property
     def _metas(self) -> tuple[dict[str, Any], list[tuple[str, Any]]]:
         """The metadata that all problems share, and by name those of each."""
-        shared = {key: v for key, v in self.meta.items() if key not in (*_ONE, "clocks")}
+        shared = {key: v for key, v in self.meta.items() if key not in _ONE}
         return shared, [(one, self.meta[all_]) for all_, one in _ONE.items() if all_ in self.meta]
 
     def __getitem__(self, i: int) -> Solution:
@@ -90,9 +90,6 @@ class BatchSolution:
         numbers = float(self.cost[i]), int(self.iterations[i])
         shared, of_each = self._metas
         meta = {**shared, **{name: rows[i] for name, rows in of_each}}
-        if "clocks" in self.meta:
-            clock = self.meta["clocks"][i].tolist()
-            meta |= {"clock": clock, "duration": clock[-1]}
         seen: dict[str, Any] = {"model": self.model, "marks": self.marks}
         return Solution(self.xs[i], self.us[i], K, k, self.status[i], *numbers, (), times, meta, **seen)
 

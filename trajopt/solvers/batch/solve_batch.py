@@ -103,7 +103,7 @@ def solve_batch(
             found = solved_but(flaws, problems, guesses, run, told, gains=gains)
         meta = {**found.meta, "problem": problems.ocp.name, "solver": name, "options": asdict(chosen)}
         if problems.ocp.in_scaled_time:
-            meta["clocks"] = np.stack([problems[i].times_of(xs) for i, xs in enumerate(found.xs)])
+            found = replace(found, times=np.stack([problems[i].times_of(xs) for i, xs in enumerate(found.xs)]))
         seen = {"model": problems.ocp.model, "marks": problem_marks(problems.ocp)}
         whole = blamed(problems, replace(found, status=unchecked_statuses(found), meta=meta, **seen), flaws)
         return replace(whole, meta={**whole.meta, "stopped": True}) if interrupted() else whole

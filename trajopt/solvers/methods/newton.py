@@ -8,7 +8,9 @@ of the Lagrangian in states and controls, H_GN the Gauss-Newton one.  The whole 
 convex on the linearized motion, which a Riccati sweep tells; else as large a fraction of it as does.  Far from a solution that is
 often none, and then the next steps do not ask for it either.  delta shortens steps that
 the search refuses, in the states as well as in the controls, so that the gaps, which grow with the square of the step in the
-states, stay small.  Multipliers of the dynamics are costates under feedback (:mod:`trajopt.solvers.shooting.optimality`).
+states, stay small.  Where most of the cost is the force that holds a weight, gaps lower it far below the optimum: gaps stay below a
+share of the travel of the states, which has their unit.
+Multipliers of the dynamics are costates under feedback (:mod:`trajopt.solvers.shooting.optimality`).
 Bounds on the controls are a barrier (:mod:`trajopt.solvers.window.barrier`), a step is judged by a filter
 (:mod:`trajopt.solvers.rules.filter`); where short steps follow each other, damped ones compete with them; and where the
 filter accepts none, the motion is restored: rolled out from x0 under the last policy, without gaps.
@@ -54,16 +56,17 @@ from trajopt.solvers.rules.filter import Filter
 
 FIRST, LEAP, GROWTH, DECAY = 1e-4, 100.0, 8.0, 1.0 / 3.0
 """The first delta, its factors until one has served and after, and what a later one starts from (Waechter & Biegler 2006, IC)."""
-LARGEST = 1e20
+SMALLEST, LARGEST = 1e-20, 1e20
+"""Range of delta: small enough for a cost in any unit."""
 SHORT, PATIENCE, RIVALS = 0.25, 4, 3
 """The fourth short step in a row, one no longer than the share SHORT of what the bounds allow, is taken only if damped ones, at
 most RIVALS, do no better."""
 FAR, PLAIN = 0.1, 4
 """After a step without curvature, up to PLAIN further ones are first sought without it too, while they are not short and the
 gradient is above the share FAR of the size of its terms."""
-WIDE = 1e2
-"""Steps that open gaps above this, relative to those at the start (at least 1), are refused: such gaps take dozens of iterations to
-close (Waechter and Biegler have 1e4 here)."""
+WIDE, WIDE_SHARE = 1e2, 0.25
+"""Limit on the gaps of a first step, relative to those at the start (at least 1; Waechter and Biegler have 1e4 here); and on those
+of later steps, as a share of the travel of the states: wider gaps take dozens of iterations to close."""
 MAX_RESTORED = 5
 """Restorations before giving up."""
 STALLED = 10
@@ -181,6 +184,8 @@ class Newton:
         self.kkt = at.kkt()
         gradient = at.gradient if at.gradient > product else product
         self.stop = max(gradient / o.gradient_tolerance, at.defect / o.defect_tolerance)
+        if self.begun:
+            self.filter.largest = max(WIDE_SHARE * at.travel, at.theta) / self.filter.scale
         if at.gradient != at.gradient:
             self.stop = nan
 
@@ -279,7 +284,7 @@ class Newton:
             if step is not None:
                 found = yield from self._searched(place, step, delta)
                 if found is not None:
-                    self.last_delta = delta or self.last_delta * DECAY
+                    self.last_delta = delta or self.last_delta
                     return found
                 if abs(step.slope) <= AT_ROUNDING * abs(self.phi) and self.at.defect <= self.options.defect_tolerance:
                     return None
@@ -289,7 +294,7 @@ class Newton:
 
     def _raised(self, delta: float) -> float:
         if delta == 0.0:
-            return max(FIRST, DECAY * self.last_delta)
+            return max(SMALLEST, DECAY * self.last_delta) if self.last_delta else FIRST
         return delta * (GROWTH if self.last_delta else LEAP)
 
     def _searched(self, place: int, step: Direction, delta: float) -> Generator[Request, Any, Found | None]:

@@ -128,8 +128,9 @@ class Point(NamedTuple):
     """A point and its errors.
 
     gradient: largest entry of the Lagrangian's gradient in the controls; scaled: by the size of its terms
-    (:mod:`trajopt.solvers.shooting.optimality`). defect, theta: largest gap of the dynamics, and l1 norm of all. costate:
-    largest entry. least, greatest: of the products of multipliers and slacks of the bounds. logs: the barrier with mu = 1.
+    (:mod:`trajopt.solvers.shooting.optimality`). defect, theta: largest gap of the dynamics, and l1 norm of all. travel: l1 norm of
+    the differences between the states of neighboring knots. costate: largest entry. least, greatest: of the products of multipliers
+    and slacks of the bounds. logs: the barrier with mu = 1.
     found: see the request. NaN where numbers are not finite.
     """
 
@@ -138,6 +139,7 @@ class Point(NamedTuple):
     scaled: float
     defect: float
     theta: float
+    travel: float
     costate: float
     least: float
     greatest: float
@@ -154,7 +156,7 @@ class Point(NamedTuple):
         return rest if self.scaled <= rest else self.scaled
 
 
-NOWHERE = Point(nan, nan, nan, nan, nan, nan, inf, -inf, 0.0, 0.0)
+NOWHERE = Point(nan, nan, nan, nan, nan, nan, nan, inf, -inf, 0.0, 0.0)
 """Before there is a point."""
 
 

@@ -145,7 +145,10 @@ class NewtonNumpy(Answering):
         if self._barrier is not None:
             products, logs = self._barrier.products(at.us), float(self._barrier.logs(at.us))
         gaps = float(np.abs(d).max(initial=0.0)), float(np.abs(d).sum())
-        return Point(float(at.expansion.cost), gradient, relative, *gaps, costate, *products, logs, float(found))
+        travel = float(np.abs(np.diff(at.xs, axis=0)).sum())
+        return Point(
+            float(at.expansion.cost), gradient, relative, *gaps, travel, costate, *products, logs, float(found)
+        )
 
     def _start(self, _: Start) -> float:
         xs, us = self._guess

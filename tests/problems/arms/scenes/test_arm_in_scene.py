@@ -179,8 +179,8 @@ def test_a_motion_that_lags_behind_its_guess_is_solved_sharper_and_told(robot):
     assert solution.meta["rounds"] == 2 and "its guess" not in solution.meta["check"]  # it takes no less
     assert 0.8 * (1.0 - 1e-9) <= solution.xs[-1, -1] < first.xs[-1, -1]
     assert solution.xs[-1, -1] == pytest.approx(0.8, rel=5e-5)
-    np.testing.assert_array_equal(solution.clock, task.ocp.times_of(solution.xs))
-    assert solution.duration == solution.clock[-1] == pytest.approx(solution.xs[-1, -1], rel=1e-12)
+    np.testing.assert_array_equal(solution.times, task.ocp.times_of(solution.xs))
+    assert solution.duration == solution.times[-1] == pytest.approx(solution.xs[-1, -1], rel=1e-12)
     assert solution.meta["replay"]["open"]["amount"] < 1e-6 and solution.meta["findings"] == []
 
 

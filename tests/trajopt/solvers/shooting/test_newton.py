@@ -10,11 +10,11 @@ from dynamics_backends import scalar as sm
 from dynamics_backends.manifold import Manifold
 from dynamics_backends.protocol import FunctionMap
 from dynamics_backends.registry import make_backend
-from trajopt import OCP, Guess, SampledSystem, StatusCode, control_cost, solve, state_cost, validate
+from trajopt import OCP, Guess, SampledSystem, StatusCode, control_cost, residual_cost, solve, state_cost, validate
 from trajopt.lq.lq import LQProblem, stationarity
 from trajopt.results.status import Status
 from trajopt.solvers.methods.method import Size
-from trajopt.solvers.methods.newton import FAR, PLAIN, WIDE, Newton
+from trajopt.solvers.methods.newton import FAR, FIRST, PLAIN, WIDE, WIDE_SHARE, Newton
 from trajopt.solvers.methods.requests import FRACTIONS, Direction, Keep, Point, Step, Trial
 from trajopt.solvers.options import DDPOptions
 from trajopt.solvers.rules.barrier import first_weight
@@ -164,7 +164,7 @@ def test_the_double_pendulum_leaves_a_guess_of_zeros():
 def method_at(scaled_gradient, widest=0):
     """The method at a point whose gradient is this share of the size of its terms."""
     method = Newton(Size(widest, 2, bounded=False), DDPOptions(max_backtracks=3), 10)
-    method.at = Point(5.0, 1.0, scaled_gradient, 0.0, 0.0, 1.0, np.inf, -np.inf, 0.0, 1.0)
+    method.at = Point(5.0, 1.0, scaled_gradient, 0.0, 0.0, 1.0, 1.0, np.inf, -np.inf, 0.0, 1.0)
     return method
 
 
@@ -245,6 +245,64 @@ def test_gaps_stay_within_reach():
     narrow = Filter(2.0, largest=5.0)
     assert not narrow.accepts((1.0, 1.0), (11.0, 0.0), -1.0)
     assert narrow.accepts((1.0, 1.0), (9.0, 0.0), -1.0)
+
+
+def test_later_gaps_stay_below_a_share_of_the_travel():
+    """A point with gaps as large as its travel stays where it is; one with smaller gaps may have WIDE_SHARE of the travel."""
+    method = method_at(1.0)
+    method.begun, method.filter = True, Filter(2.0, WIDE)
+    for travel, gaps, largest in ((80.0, 1.0, 80.0 * WIDE_SHARE), (8.0, 6.0, 6.0)):
+        method._arrive(method.at._replace(travel=travel, theta=gaps))
+        assert not method.filter.matched((largest, 0.0))
+        assert method.filter.matched((1.01 * largest, -np.inf))
+
+
+def test_damping_starts_below_the_last_one_that_served():
+    method = method_at(1.0)
+    assert method._raised(0.0) == FIRST
+    method.last_delta = 1e-9
+    assert method._raised(0.0) == pytest.approx(1e-9 / 3.0)
+
+
+LIFT_OPTIMUM = 81.45045678417
+"""Of the lift below in N and N m: single shooting in NumPy with complex-step gradients, minimized by BFGS of SciPy."""
+
+
+def lift(cost_unit, force_unit):
+    """A carriage of 20 kg on a vertical rail, with an arm of 9 kg: the drive holds 284 N in a cost of newtons."""
+    mass, arm, length, g = 20.0, 9.0, 0.9, 9.81
+    moment, inertia = 0.5 * arm * length, arm * length**2 / 3.0
+
+    def f(x, u, t, p):
+        c, force = moment * sm.cos(x[1]), u[0] * force_unit - (mass + arm) * g + moment * sm.sin(x[1]) * x[3] * x[3]
+        torque, det = u[1] - g * c, (mass + arm) * inertia - c * c
+        return [x[2], x[3], (inertia * force - c * torque) / det, ((mass + arm) * torque - c * force) / det]
+
+    def hand(x, u, t, p):
+        return [length * sm.cos(x[1]) - 0.417, x[0] + length * sm.sin(x[1]) - 1.439]
+
+    manifold, start = Manifold.vector(4), np.array([0.5, -0.97, 0.0, 0.0])
+    terms = [
+        control_cost(2, np.zeros(2), 1e-3 * cost_unit * np.array([force_unit**2, 1.0])),
+        state_cost(manifold, np.zeros(4), cost_unit * np.array([0.0, 0.0, 0.1, 0.1])),
+    ]
+    terminal = [
+        residual_cost("goal", hand, manifold, 2, weight=1e3 * cost_unit),
+        state_cost(manifold, np.zeros(4), cost_unit * np.array([0.0, 0.0, 10.0, 10.0])),
+    ]
+    system = SampledSystem(make_backend(FunctionMap(f, manifold, 2), "forward_ad"), "rk4")
+    ocp = OCP.single_phase(system, start, 40, 0.05, terms, terminal, name="lift")
+    hold = np.array([(mass + arm) * g / force_unit, g * moment * np.cos(start[1])])
+    return ocp, Guess(np.tile(start, (41, 1)), np.tile(hold, (40, 1)))
+
+
+@pytest.mark.parametrize(("cost_unit", "force_unit"), [(1.0, 1.0), (1e-3, 1.0), (1e3, 1.0), (1.0, 284.0)])
+def test_units_of_cost_and_controls_change_neither_the_optimum_nor_the_effort(cost_unit, force_unit):
+    """Wide gaps pay here, since a motion that falls saves the force that holds it; damping is small where the cost is."""
+    solution = solve(*lift(cost_unit, force_unit), solver="ddp")
+    assert solution.status.success
+    assert solution.cost / cost_unit == pytest.approx(LIFT_OPTIMUM, rel=1e-6)
+    assert solution.iterations <= 20
 
 
 def test_an_end_at_once_keeps_a_record():

@@ -145,12 +145,21 @@ static void newton_measure(newton_t *o, iterate_t *e)
     o->seconds[BACKWARD] += now() - began;
 }
 
+/* The l1 norm of the differences between the states of neighboring knots. */
+static double travel_of(const newton_t *o, const iterate_t *e)
+{
+    double sum = 0.0;
+    for (long i = 0; i < o->N * o->nx; i++) sum += fabs(e->xs[i + o->nx] - e->xs[i]);
+    return sum;
+}
+
 /* Point of requests.py. */
 static void answer_point(newton_t *o, const iterate_t *e, int found)
 {
     double least = HUGE_VAL, greatest = -HUGE_VAL, logs = 0.0;
     if (o->bounded) barrier_products(&o->barrier, e->us, &least, &greatest), logs = barrier_logs(&o->barrier, e->us);
-    const double answer[] = {e->cost, e->gradient, e->scaled, e->defect, e->gap, e->costate, least, greatest, logs, found};
+    const double answer[] = {e->cost,    e->gradient, e->scaled, e->defect, e->gap, travel_of(o, e),
+                             e->costate, least,       greatest,  logs,      found};
     copy(o->answer, answer, sizeof answer / sizeof *answer);
 }
 
