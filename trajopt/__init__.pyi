@@ -198,6 +198,7 @@ from trajopt.guesses.guesses import (
     feedback_guess as feedback_guess,
     interpolated_guess as interpolated_guess,
     quasi_static_guess as quasi_static_guess,
+    regulator as regulator,
     resampled_guess as resampled_guess,
 )
 from trajopt.guesses.inverse_kinematics import (

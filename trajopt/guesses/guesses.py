@@ -11,6 +11,7 @@ from dataclasses import replace
 import numpy as np
 
 from dynamics_backends.protocol import Array
+from trajopt.lq.lq import solve_riccati
 from trajopt.problem.guess import Guess as Guess, Motion as Motion, as_guess as as_guess
 from trajopt.problem.ocp import OCP
 from trajopt.stage.evaluation import Direction, Shooting
@@ -61,6 +62,20 @@ def feedback_guess(ocp: OCP, K: Array, u: Array | float = 0.0) -> Guess:
     policy = Direction(np.zeros((N + 1, ndx)), np.zeros((N, nu)), gains, np.zeros((N, ndx)))
     motion = numerics_for(_moved_alike(ocp)).evaluator.rollout(*still, policy, np.zeros(1), Shooting())
     return Guess(motion.xs[0], motion.us[0])
+
+
+def regulator(ocp: OCP, u: Array | float = 0.0) -> Array:
+    """Gains K (nu, ndx) of the linear-quadratic regulator of the problem's own cost that holds x0 with the controls u.
+
+    They are those of the first knot, which far from the end are stationary. u as in :func:`constant_guess`.
+    Raises ValueError for controls of another shape, and where the cost about x0 is not convex in the controls.
+    """
+    policy = solve_riccati(numerics_for(ocp).evaluator.expand(*constant_guess(ocp, u)).lq)
+    if policy.failed_at is not None:
+        raise ValueError(
+            f"the cost about x0 is not convex in the controls at knot {policy.failed_at}: give them a weight"
+        )
+    return policy.K[0]
 
 
 def _moved_alike(ocp: OCP) -> OCP:

@@ -5,12 +5,15 @@
 with the state s(x) of :mod:`~problems.legged.robot.base_state`.  What distinguishes the tasks are the weights, the forward speed
 asked for, and a waypoint in time (Neunert et al., Trajectory optimization through contacts and automatic gait
 discovery for quadrupeds, RA-L 2017; Giftthaler et al. 2018).  The first guess is the motion under a joint PD
-controller that holds the first posture; for a jump it may hold another for a moment, and push the robot off.  On contacts of long
-steps, problems with more relaxed ones may lead there, each from the solution of the last: they see the ground from further away.
+controller that holds the first posture; for a jump it may hold another for a moment, and push the robot off.  Under a controller
+of the joints alone some robots tip over: then the linear-quadratic regulator of the problem's own cost holds the posture instead.
+On contacts of long steps, problems with more relaxed ones may lead there, each from the solution of the last: they see the ground
+from further away.
 """
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
@@ -18,7 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import trajopt as to
-from dynamics_backends.protocol import Array
+from dynamics_backends.protocol import Array, DynamicsBackend
 from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.systems.contact.registry import CONTACT_LAWS, is_step_law, step_laws
 from dynamics_backends.systems.contact.relaxed_cone import RelaxedCone
@@ -26,7 +29,8 @@ from dynamics_backends.systems.contact.soft_contact import SoftContact
 from dynamics_backends.systems.contact.stepped_contact import SteppedContact
 from problems.legged.contact.soft_ground import SoftGround
 from problems.legged.gaits.commands import END, START, distance_sentence, speed_sentence
-from problems.legged.gaits.falls import ends_away, falls
+from problems.legged.gaits.falls import TILTED, ends_away, falls, tilts
+from problems.legged.gaits.free_gait import resting_controls
 from problems.legged.gaits.gait import PATTERNS
 from problems.legged.robot.base_state import BaseWeights, Triple, base_state_cost, euler_xyz, quaternion, rotation
 from problems.legged.robot.joint_limits import REMOVED_BY, KeptLimits
@@ -54,6 +58,9 @@ from trajopt.config.task import (
     one_of_two,
     positive,
 )
+
+BEYOND = 1e6
+"""A number of a state above this, in SI units, is that of a motion that has diverged."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,10 +131,10 @@ class Settings(SoftGround, Sampling):
     initial and reference height of the base; default: standing on the ground [m]. velocity: reference velocity along x;
     default 0 [m/s]. goal: final x, y of the base; default: where it starts [m]. distance: distance that the base travels along x,
     instead of velocity and goal [m]. yaw: initial and reference yaw of the base [rad]. guess_gains: position and
-    velocity gain of the joint controller whose motion is the initial guess. guess_push: temporary posture of that
-    controller. guess_steps: steps in place in the guess, which suggest a gait. control_weight: weight of the torques.
-    running: running weights of the state. terminal: terminal weights of the state. waypoint: reference during a part of the
-    motion. easier: contact relaxations of problems that are solved first, for contacts with long time steps [J].
+    velocity gain of the joint controller whose motion is the initial guess, unless the robot tips over under it. guess_push:
+    temporary posture of that controller. guess_steps: steps in place in the guess, which suggest a gait. control_weight: weight
+    of the torques. running: running weights of the state. terminal: terminal weights of the state. waypoint: reference during a
+    part of the motion. easier: contact relaxations of problems that are solved first, for contacts with long time steps [J].
     """
 
     ALTERNATIVES = ((("distance",), ("velocity", "goal")),)
@@ -273,7 +280,7 @@ def build(settings: Settings, backend: BackendFactory) -> Task:
     easier = tuple(relaxed(relaxation) for relaxation in s.easier)
     return Task(
         ocp,
-        partial(_guess, (*easier, ocp)[0], w, _guess_torques(w, ocp.times[:-1])),
+        partial(_guess, (*easier, ocp)[0], w, dynamics.backend, _guess_postures(w, ocp.times[:-1])),
         outcome=partial(_outcome, w),
         commands=partial(_commands, s),
         missed=partial(ends_away, s.end, w.height),
@@ -302,22 +309,41 @@ def _running(w: _Walker) -> list[to.CostTerm]:
     return terms
 
 
-def _guess(ocp: to.OCP, w: _Walker, u: Array) -> to.Guess:
-    """The motion under the joint controller, and torques u (N, nu). Raises ValueError where it diverges."""
+def _guess(ocp: to.OCP, w: _Walker, backend: DynamicsBackend, offsets: Array) -> to.Guess:
+    """The motion under the joint controller, or where the robot tips over under it under the regulator.
+
+    offsets (N, nq - 7) [rad]: what turns the posture that they hold into others. Raises ValueError where it diverges.
+    """
     s = w.settings
-    with np.errstate(all="ignore"):
-        guess = to.feedback_guess(ocp, joint_gains(w.model, *s.guess_gains), u)
-    bad = np.flatnonzero(~np.isfinite(guess.xs).all(axis=1))
-    if len(bad):
+    guess = _held(ocp, joint_gains(w.model, *s.guess_gains), np.zeros(ocp.nu), offsets)
+    diverged = _diverged(guess)
+    if len(diverged) or (tilts(guess.xs) > TILTED).any():
+        resting = resting_controls(backend, ocp.x0)
+        with suppress(ValueError):  # steps too long for the ground may have no regulator
+            held = _held(ocp, to.regulator(ocp, resting), resting, offsets)
+            if not len(_diverged(held)):
+                return held
+    if len(diverged):
         raise ValueError(
-            f"the initial guess (motion under the joint controller) diverges at t = {ocp.times[bad[0]]:.3g} s: "
+            f"the initial guess (motion under a controller that holds the posture) diverges at t = {ocp.times[diverged[0]]:.3g} s: "
             f"reduce problem.dt = {s.dt:g} s, increase problem.substeps = {s.substeps}, or reduce problem.guess_gains"
         )
     return guess
 
 
-def _guess_torques(w: _Walker, times: Array) -> Array:
-    """What turns the posture that the joint controller holds into others, at times (N,): torques (N, nu) by its position gain."""
+def _held(ocp: to.OCP, K: Array, u: Array, offsets: Array) -> to.Guess:
+    """The motion under gains K (nu, ndx) about x0, controls u (nu,), with other postures by offsets (N, nq - 7) [rad]."""
+    with np.errstate(all="ignore"):
+        return to.feedback_guess(ocp, K, u - offsets @ K[:, 6 : 6 + offsets.shape[1]].T)
+
+
+def _diverged(guess: to.Guess) -> Array:
+    """The knots at which a state is beyond BEYOND, or not finite."""
+    return np.flatnonzero(~(np.abs(guess.xs) <= BEYOND).all(axis=1))
+
+
+def _guess_postures(w: _Walker, times: Array) -> Array:
+    """By how much the postures that the guess follows differ from the first one (N, nq - 7) [rad], at times (N,) [s]."""
     s, push = w.settings, w.settings.guess_push
     offsets = np.zeros((len(times), len(w.joints)))
     if push is not None:
@@ -325,7 +351,7 @@ def _guess_torques(w: _Walker, times: Array) -> Array:
         offsets[during] = posture(w.model, push.joints, "guess_push.joints") - w.joints
     if s.guess_steps is not None:
         offsets += s.guess_steps.lifted(times, w.standing)
-    return s.guess_gains[0] * offsets
+    return offsets
 
 
 def _unused(s: Settings) -> tuple[str, ...]:

@@ -3,7 +3,11 @@
 import numpy as np
 import pytest
 
+import trajopt as to
+from problems.legged.gaits.falls import falls, heights
 from problems.legged.gaits.quadruped_gait import Marching, Settings
+from problems.legged.robot.walker import joint_gains
+from problems.robots import ERD_PACKAGE, erd_names
 from trajopt.config.build import build_task
 from trajopt.config.config import load_config
 from trajopt.config.task import SettingsError
@@ -52,6 +56,25 @@ def test_a_posture_of_the_guess_is_looked_at_before_there_is_one(key):
 
 def test_a_guess_that_diverges_says_so():
     long = ["problem.dt=0.1", "problem.horizon=25", "problem.substeps=1"]
-    task = build_task(load_config("hyq_trot_stepped", long))
+    task = build_task(load_config("hyq_trot", [*long, "engine=numpy"]))
     with pytest.raises(ValueError, match=r"diverges at t = .*: reduce problem.dt = 0.1 s, increase"):
         task.guess  # noqa: B018
+
+
+def test_a_robot_that_stands_under_its_joint_controller_is_guessed_so():
+    task = build_task(load_config("hyq_trot_stepped", ["problem.horizon=20", "engine=numpy"]))
+    first = task.easier[0]
+    expected = to.feedback_guess(first, joint_gains(task.ocp.model, 100.0, 1.0))
+    np.testing.assert_array_equal(task.guess.xs, expected.xs)
+
+
+@pytest.mark.skipif(not erd_names(), reason=f"{ERD_PACKAGE} is not installed")
+@pytest.mark.filterwarnings("ignore::dynamics_backends.rigid_body.urdf.loader.URDFWarning")
+@pytest.mark.parametrize("robot", ["erd:go2", "erd:anymal-kinova"])
+def test_a_robot_that_tips_over_under_its_joint_controller_is_held_by_the_regulator(robot):
+    """Go2 turns over within a second, and ANYmal with an arm diverges after ten steps."""
+    task = build_task(load_config("hyq_trot_stepped", [f'problem.robot="{robot}"', "engine=numpy"]))
+    xs, model, feet = task.guess.xs, task.ocp.model, task.feet
+    assert falls(model, feet, xs, task.ocp.times) == []
+    height = heights(model, feet, xs)
+    assert height.min() > 0.7 * height[0]

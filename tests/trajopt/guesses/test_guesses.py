@@ -7,6 +7,7 @@ import pytest
 from textbook_systems import double_integrator
 
 import trajopt as to
+from dynamics_backends.scalar import sin
 
 
 def problem():
@@ -44,3 +45,21 @@ def test_first_axes_may_be_left_out():
     gains = np.array([[-1.0, -0.5]])
     one, each = (to.feedback_guess(ocp, K, 1.0).xs for K in (gains, np.tile(gains, (5, 1, 1))))
     np.testing.assert_array_equal(one, each)
+
+
+def test_the_regulator_is_that_of_the_riccati_equation():
+    """Of a pendulum about its upper equilibrium, sampled: the stationary gains of scipy."""
+    from scipy.linalg import solve_discrete_are
+
+    system = to.FunctionMap(lambda x, u, t, p: [x[1], 9.81 * sin(x[0]) - 0.1 * x[1] + u[0]], 2, 1)
+    dynamics = to.SampledSystem(to.make_backend(system, "forward_ad", engine="numpy"), "rk4")
+    dt, weight, effort = 0.05, 3.0, 0.2
+    terms = [to.state_cost(2, [0.0, 0.0], weight), to.control_cost(1, 0.0, effort)]
+    ocp = to.OCP.single_phase(dynamics, [0.0, 0.0], 200, dt, terms, [to.state_cost(2, [0.0, 0.0], 50.0)])
+    step = dynamics.linearize(np.zeros((1, 2)), np.zeros((1, 1)), 0.0, dt)
+    A, B, R = step.A[0], step.B[0], np.array([[dt * effort]])
+    P = solve_discrete_are(A, B, dt * weight * np.eye(2), R)
+    np.testing.assert_allclose(to.regulator(ocp), -np.linalg.solve(R + B.T @ P @ B, B.T @ P @ A), rtol=1e-9)
+    flat = to.OCP.single_phase(dynamics, [0.0, 0.0], 5, dt, [to.control_cost(1, 0.0, 0.0)], [])
+    with pytest.raises(ValueError, match="not convex in the controls"):
+        to.regulator(flat)
