@@ -29,7 +29,7 @@ from dynamics_backends.systems.contact.soft_contact import SoftContact
 from dynamics_backends.systems.contact.stepped_contact import SteppedContact
 from problems.legged.contact.soft_ground import SoftGround
 from problems.legged.gaits.commands import END, START, distance_sentence, speed_sentence
-from problems.legged.gaits.falls import ends_away, falls
+from problems.legged.gaits.falls import TILTED, ends_away, falls, tilts
 from problems.legged.gaits.free_gait import resting_controls
 from problems.legged.gaits.gait import PATTERNS
 from problems.legged.robot.base_state import BaseWeights, Triple, base_state_cost, euler_xyz, quaternion, rotation
@@ -131,7 +131,7 @@ class Settings(SoftGround, Sampling):
     initial and reference height of the base; default: standing on the ground [m]. velocity: reference velocity along x;
     default 0 [m/s]. goal: final x, y of the base; default: where it starts [m]. distance: distance that the base travels along x,
     instead of velocity and goal [m]. yaw: initial and reference yaw of the base [rad]. guess_gains: position and
-    velocity gain of the joint controller whose motion is the initial guess, unless the robot falls under it. guess_push:
+    velocity gain of the joint controller whose motion is the initial guess, unless the robot tips over under it. guess_push:
     temporary posture of that controller. guess_steps: steps in place in the guess, which suggest a gait. control_weight: weight
     of the torques. running: running weights of the state. terminal: terminal weights of the state. waypoint: reference during a
     part of the motion. easier: contact relaxations of problems that are solved first, for contacts with long time steps [J].
@@ -310,14 +310,14 @@ def _running(w: _Walker) -> list[to.CostTerm]:
 
 
 def _guess(ocp: to.OCP, w: _Walker, backend: DynamicsBackend, offsets: Array) -> to.Guess:
-    """The motion under the joint controller, or where the robot falls under it under the regulator.
+    """The motion under the joint controller, or where the robot tips over under it under the regulator.
 
     offsets (N, nq - 7) [rad]: what turns the posture that they hold into others. Raises ValueError where it diverges.
     """
-    s, feet = w.settings, w.standing.stance.feet
+    s = w.settings
     guess = _held(ocp, joint_gains(w.model, *s.guess_gains), np.zeros(ocp.nu), offsets)
     diverged = _diverged(guess)
-    if len(diverged) or falls(w.model, feet, guess.xs, ocp.times):
+    if len(diverged) or (tilts(guess.xs) > TILTED).any():
         resting = resting_controls(backend, ocp.x0)
         with suppress(ValueError):  # steps too long for the ground may have no regulator
             held = _held(ocp, to.regulator(ocp, resting), resting, offsets)
