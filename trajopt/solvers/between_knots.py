@@ -22,7 +22,7 @@ from trajopt.results.solution import Solution
 from trajopt.results.status import StatusCode
 from trajopt.solvers import termination
 from trajopt.solvers.methods.delegation import Continued, iterations_of
-from trajopt.solvers.options import LEAST_TIME
+from trajopt.solvers.time_limits import counted, remaining
 from trajopt.validation.between_knots import BetweenKnots, tightened
 
 MARGIN, ROUNDS = 1.2, 8
@@ -62,10 +62,11 @@ def keep_between_knots(
             return _ended(before, solution, rounds, reason), before_tight
         before, before_tight, least = solution, tight, found.ratio
         if options.time_limit is not None:
-            near = replace(near, time_limit=max(LEAST_TIME, options.time_limit - (time.perf_counter() - began)))
+            near = replace(near, time_limit=remaining(options.time_limit, began))
         warm = WarmStart(Guess(solution.xs, solution.us), multipliers=solution.multipliers)
         tight = tightened(tight, found, MARGIN)
-        again = run(tight, warm, near, told)
+        with counted():
+            again = run(tight, warm, near, told)
         solution = replace(again, **iterations_of(solution, again))
         if not again.status.success:
             reason = f"A solve with margins for the motion between the knots ended as {again.status}"

@@ -21,6 +21,7 @@ from trajopt.problem.ocp import OCP, Sampling, fitting
 from trajopt.results.records import Callback
 from trajopt.results.solution import LAST_CONTROL, Solution
 from trajopt.results.status import StatusCode
+from trajopt.solvers import termination
 from trajopt.solvers.methods.driver import run_alone
 from trajopt.solvers.methods.own import MethodFunction
 from trajopt.solvers.options import (
@@ -35,6 +36,7 @@ from trajopt.solvers.options import (
 from trajopt.solvers.own_method import own_solver
 from trajopt.solvers.requirements import requirement_errors
 from trajopt.solvers.success import FEASIBLE, Tolerances, assessed, solver_measures, unchecked
+from trajopt.solvers.time_limits import counted, interrupting
 from trajopt.stage.kept import Kept, borrowed
 from trajopt.stage.not_compiled import gathered
 from trajopt.stage.start import Start, served, starting
@@ -245,7 +247,7 @@ def solve(
         _require(requirement_errors(ocp, solver, chosen))
     with gathered() as slow, starting(start), served() as engines:
         began = time.perf_counter()
-        solution, solved = run(ocp, warm, chosen, callback), ocp
+        solution, solved = _within_limit(run, ocp, warm, chosen, callback), ocp
         if check and chosen.between_knots and may_be_violated(ocp):
             from trajopt.solvers.between_knots import keep_between_knots
 
@@ -268,6 +270,29 @@ def solve(
     if approximated and status.code is StatusCode.MAX_ITERATIONS:
         status = replace(status, advice=f"{approximated[0].upper()}{approximated[1:]}.")
     return replace(solution, status=status)
+
+
+def _within_limit(run: Any, ocp: OCP, warm: WarmStart, options: Any, callback: Callback | None) -> Solution:
+    """A solve whose iterations are interrupted behind its time limit; the guess, if it has not begun by then."""
+    limit, found = options.time_limit, None
+    with interrupting(limit) as watchdog, counted():
+        try:
+            found = run(ocp, warm, options, callback)
+        except KeyboardInterrupt:
+            if watchdog is None or not watchdog.expired:
+                raise
+    found = _not_begun(ocp, warm.guess) if found is None else found
+    if watchdog is not None and watchdog.expired and found.status.code is StatusCode.INTERRUPTED:
+        found = replace(found, status=termination.interrupted_at_limit(limit, found.iterations))
+    return found
+
+
+def _not_begun(ocp: OCP, guess: Guess) -> Solution:
+    """The guess as the trajectory of a solve without an iterate."""
+    N, m, n = ocp.horizon, ocp.nu, ocp.manifold.ndx
+    xs, us = np.array(guess.xs), np.array(guess.us)
+    gains = np.zeros((N, m, n)), np.zeros((N, m))
+    return Solution(xs, us, *gains, termination.interrupted(0), float("nan"), 0, (), ocp.times)
 
 
 def approximated_hessian(ocp: OCP, solver: str, options: Any) -> str:
