@@ -39,12 +39,15 @@ from trajopt.results.solution import Solution
 from trajopt.results.status import STOPPED, Status, StatusCode
 from trajopt.solvers import termination
 from trajopt.solvers.measures import largest_violation
-from trajopt.solvers.options import LEAST_TIME, AutoOptions
+from trajopt.solvers.options import AutoOptions
+from trajopt.solvers.time_limits import remaining, start_of_solve
 from trajopt.step.contraction import has_curvature
 from trajopt.validation.broken_limits import constraint_violations
 
 ASTRAY = (StatusCode.LINE_SEARCH_FAILED, StatusCode.NOT_POSITIVE_DEFINITE, StatusCode.NON_FINITE, StatusCode.UNBOUNDED)
 ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh")
+ENOUGH_TIME = 0.1
+"""Share of the time limit that has to be left for another attempt."""
 KEPT = 1e-6
 """Dynamics and bounds off by less are kept by a motion of a failed attempt."""
 
@@ -74,7 +77,7 @@ class Attempt(NamedTuple):
 
 
 class Try(NamedTuple):
-    """Request: make an attempt from a guess. time_limit: what is left of it [s], None without one."""
+    """Request: make an attempt from a guess. time_limit: see :func:`~trajopt.solvers.time_limits.remaining`."""
 
     attempt: Attempt
     guess: Guess
@@ -89,8 +92,9 @@ def in_turn(
     Returns the last solution, or the best where that has failed too, with the account of all; the status of a problem without an
     attempt. problem: returns the problem.
     """
-    began, made, solutions, account = time.perf_counter(), list[Attempt](), list[Solution](), list[dict[str, Any]]()
+    began, made, solutions, account = start_of_solve(), list[Attempt](), list[Solution](), list[dict[str, Any]]()
     coarse = list[tuple[OCP, Solution]]()
+    limit, out_of_time = options.time_limit, False
     for attempt in plan:
         main = [s for a, s in zip(made, solutions, strict=True) if not (a.coarse or a.restart)]
         if attempt.coarse or attempt.restart:
@@ -106,8 +110,10 @@ def in_turn(
         elif main:
             start = start_of_next(main[-1], guess)
         at = time.perf_counter()
-        left = None if options.time_limit is None else max(options.time_limit - (at - began), LEAST_TIME)
-        found = yield Try(attempt, start, left)
+        if solutions and limit is not None and at - began > (1.0 - ENOUGH_TIME) * limit:
+            out_of_time = True
+            break
+        found = yield Try(attempt, start, remaining(limit, began))
         if found is None:
             break
         broken = attempt.relaxed and found.status.success
@@ -126,7 +132,7 @@ def in_turn(
     end = solutions[-1].status if solutions[-1].status.code in STOPPED else best.status
     return replace(
         best,
-        status=_status(end, account, number),
+        status=_status(end, account, number, limit if out_of_time else None),
         iterations=sum(s.iterations for s in solutions),
         history=tuple(record for s in solutions for record in s.history),
         meta={**best.meta, "attempts": account, "solve_time": seconds},
@@ -226,9 +232,12 @@ def _best(
     return cheapest([i for i in whole if keeps(problem(), found[i])], whole[-1])
 
 
-def _status(status: Status, account: Sequence[Mapping[str, Any]], number: int) -> Status:
+def _status(status: Status, account: Sequence[Mapping[str, Any]], number: int, limit: float | None) -> Status:
+    """The status with an account of the attempts; limit: the time limit that left none for another one, else None [s]."""
     names = [a["solver"] for a in account]
     most = max(a["knots"] for a in account)
+    if limit is not None:
+        status = replace(status, message=f"{status.message} time_limit = {limit:g} s left no time for another attempt.")
     if len(names) == 1:
         left_out = account[0]["without"] and status.success
         kept = " The solution satisfies the state limits, which were left out." if left_out else ""

@@ -26,8 +26,6 @@ MAX_BACKTRACKS = 100
 """Halvings of a step; below 2^-53 of its length a step changes nothing."""
 MAX_COUNT = 1_000_000
 """Largest number of iterations."""
-LEAST_TIME = 1e-3
-"""Minimum time limit of a further attempt [s]."""
 
 
 @dataclass(frozen=True)

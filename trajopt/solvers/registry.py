@@ -21,11 +21,11 @@ from trajopt.problem.ocp import OCP, Sampling, fitting
 from trajopt.results.records import Callback
 from trajopt.results.solution import LAST_CONTROL, Solution
 from trajopt.results.status import STOPPED, StatusCode
+from trajopt.solvers import termination
 from trajopt.solvers.methods.delegation import Continued
 from trajopt.solvers.methods.driver import run_alone
 from trajopt.solvers.methods.own import MethodFunction
 from trajopt.solvers.options import (
-    LEAST_TIME,
     AutoOptions,
     DDPOptions,
     DMSOptions,
@@ -37,6 +37,7 @@ from trajopt.solvers.options import (
 from trajopt.solvers.own_method import own_solver
 from trajopt.solvers.requirements import requirement_errors
 from trajopt.solvers.success import FEASIBLE, Tolerances, assessed, solver_measures, unchecked
+from trajopt.solvers.time_limits import counted, interrupting, remaining
 from trajopt.stage.kept import Kept, borrowed
 from trajopt.stage.not_compiled import gathered
 from trajopt.stage.start import Start, served, starting
@@ -314,12 +315,12 @@ class _Solves:
         """A solve with what is left of the time limit."""
         options = options or self._options
         if options.time_limit is not None and self.seconds:
-            options = replace(options, time_limit=max(LEAST_TIME, options.time_limit - self.seconds))
+            options = replace(options, time_limit=remaining(options.time_limit, time.perf_counter() - self.seconds))
         tell = self._callback
         if tell is not None and self._records:
             tell = Continued(tell, self._records)
         began = time.perf_counter()
-        solution: Solution = self._run(ocp, warm, options, tell)
+        solution = _within_limit(self._run, ocp, warm, options, tell)
         self.seconds += time.perf_counter() - began
         self._records += len(solution.history)
         self.work = self._work()
@@ -348,6 +349,29 @@ class _Solves:
         if len(solutions) == 1:
             return solution, ocp
         return substeps.result(solutions, "substeps", substeps.factor), substeps.solved
+
+
+def _within_limit(run: Any, ocp: OCP, warm: WarmStart, options: Any, callback: Callback | None) -> Solution:
+    """A solve whose iterations are interrupted behind its time limit; the guess, if it has not begun by then."""
+    limit, found = options.time_limit, None
+    with interrupting(limit) as watchdog, counted():
+        try:
+            found = run(ocp, warm, options, callback)
+        except KeyboardInterrupt:
+            if watchdog is None or not watchdog.expired:
+                raise
+    found = _not_begun(ocp, warm.guess) if found is None else found
+    if watchdog is not None and watchdog.expired and found.status.code is StatusCode.INTERRUPTED:
+        found = replace(found, status=termination.interrupted_at_limit(limit, found.iterations))
+    return found
+
+
+def _not_begun(ocp: OCP, guess: Guess) -> Solution:
+    """The guess as the trajectory of a solve without an iterate."""
+    N, m, n = ocp.horizon, ocp.nu, ocp.manifold.ndx
+    xs, us = np.array(guess.xs), np.array(guess.us)
+    gains = np.zeros((N, m, n)), np.zeros((N, m))
+    return Solution(xs, us, *gains, termination.interrupted(0), float("nan"), 0, (), ocp.times)
 
 
 def approximated_hessian(ocp: OCP, solver: str, options: Any) -> str:

@@ -148,6 +148,17 @@ def interrupted(iterations: int) -> Status:
     return Status(StatusCode.INTERRUPTED, f"Interrupted{when}; returning {found}.")
 
 
+def interrupted_at_limit(limit: float, iterations: int) -> Status:
+    """The time was used up within an iteration, or before the first one; limit in seconds."""
+    when = f"within iteration {iterations + 1}; returning the best iterate" if iterations else "before the first step"
+    message = f"Stopped at time_limit = {limit} s {when}."
+    advice = (
+        "Increase time_limit, which includes tracing and compiling. If a finding names functions that Python evaluates, follow its "
+        "remedy."
+    )
+    return Status(StatusCode.TIME_LIMIT, message, advice=advice)
+
+
 def not_started() -> Status:
     """Ctrl-C before a problem of a batch had its turn."""
     return Status(StatusCode.INTERRUPTED, "Interrupted before this problem started; it has no trajectory.")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -12,7 +11,7 @@ from trajopt.results.records import Callback, IterationRecord
 from trajopt.results.solution import Solution
 from trajopt.results.status import STOPPED, Status
 from trajopt.solvers import termination
-from trajopt.solvers.options import LEAST_TIME
+from trajopt.solvers.time_limits import remaining, start_of_solve
 
 
 class SolveRequest(NamedTuple):
@@ -65,17 +64,15 @@ def started_twice(
 
     Answers are solutions, or None where the solve was stopped before. Returns the status of a problem without a solve.
     """
-    began = time.perf_counter()
-    found = yield SolveRequest(options, max_iterations, options.time_limit)
+    began = start_of_solve()
+    found = yield SolveRequest(options, max_iterations, remaining(options.time_limit, began))
     if found is None:
         return termination.not_started()
     left = max_iterations - found.iterations
     again = second(found) if left > 0 else None
     if again is None:
         return found
-    limit = options.time_limit
-    if limit is not None:
-        limit = max(limit - found.meta.get("solve_time", time.perf_counter() - began), LEAST_TIME)
+    limit = remaining(options.time_limit, began)
     other = yield SolveRequest(again.options, left, limit, again.guess)
     return found if other is None else of_both(found, other, again)
 

@@ -49,6 +49,7 @@ from trajopt.solvers.rules.filter import LARGE, MARGIN, BarrierFilter
 from trajopt.solvers.rules.interior_barrier import Barrier
 from trajopt.solvers.rules.interior_measures import Optimality, Violation, optimality
 from trajopt.solvers.rules.verdicts import BACK, HOPELESS, LEAST_VIOLATION, OUT, STUCK
+from trajopt.solvers.time_limits import start_of_solve
 
 STEEPEST = 100.0
 """Objectives with a steeper gradient at the start are scaled down to it (nlp_scaling_max_gradient)."""
@@ -143,7 +144,7 @@ class InteriorPoint:
         self.hopeful = (
             True  # whether the last full step was taken: then derivatives are worth finding before the next is
         )
-        self.began = time.perf_counter()
+        self.began = start_of_solve()
 
     def solve(self, *, gains: bool = False) -> Solve:
         """Iterate from the guess until a test is met; gains: False, feedback about a solution is made by others."""

@@ -53,6 +53,7 @@ from trajopt.solvers.methods.requests import (
 from trajopt.solvers.options import MethodOptions, SLQOptions
 from trajopt.solvers.rules.barrier import first_weight, lowered
 from trajopt.solvers.rules.filter import Filter
+from trajopt.solvers.time_limits import start_of_solve
 
 FIRST, LEAP, GROWTH, DECAY = 1e-4, 100.0, 8.0, 1.0 / 3.0
 """The first delta, its factors until one has served and after, and what a later one starts from (Waechter & Biegler 2006, IC)."""
@@ -119,7 +120,7 @@ class Newton:
         self.begun, self.reported = False, -1
         self.least = inf
         self.filter = Filter(1.0, WIDE)
-        self.began = time.perf_counter()
+        self.began = start_of_solve()
 
     def solve(self, *, gains: bool = True) -> Solve:
         """Iterate from the guess until a test is met; gains: whether feedback gains belong to the solution."""

@@ -61,6 +61,7 @@ from trajopt.solvers.rules.line_search import (
     share,
 )
 from trajopt.solvers.rules.regularization import Regularization
+from trajopt.solvers.time_limits import start_of_solve
 
 NEARLY = 100.0
 """The scaled KKT error is asked for where that of the last iterate was below so many times its tolerance."""
@@ -132,7 +133,7 @@ class ShootingMethod:
         self.change, self.failed_at = 0.0, -1
         self.iteration = self.idle = 0
         self.going, self.begun, self.nearly = STAY, False, False
-        self.began = time.perf_counter()
+        self.began = start_of_solve()
 
     def solve(self, *, gains: bool = True) -> Solve:
         """Iterate from the guess until a test is met; gains: whether feedback gains belong to the solution."""

@@ -27,6 +27,7 @@ from trajopt.solvers.nlp.scaled_kkt import scaled_kkt
 from trajopt.solvers.options import DMSOptions
 from trajopt.solvers.qp.blocks.sparse_assembly import Columns
 from trajopt.solvers.qp.qp import largest, violation
+from trajopt.solvers.time_limits import remaining, start_of_solve
 
 if TYPE_CHECKING:
     import scipy.sparse as sp
@@ -266,7 +267,7 @@ def _ipopt_options(o: DMSOptions, warm: bool) -> Mapping[str, Any]:
         "check_derivatives_for_naninf": "yes",
     }
     if o.time_limit is not None:
-        options["max_wall_time"] = float(o.time_limit)
+        options["max_wall_time"] = remaining(o.time_limit, start_of_solve())
     if o.barrier < NEAR:
         options |= dict.fromkeys(_PUSHED, NEAR_PUSH) | {"bound_mult_init_method": "mu-based"}
     if warm:

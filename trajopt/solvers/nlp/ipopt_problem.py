@@ -157,7 +157,11 @@ class _Asked:
         if point != self._point:
             self._point, self._found = point, {}
         if kind not in self._found:
-            self._found[kind] = getattr(self._callbacks, kind)(w)
+            try:
+                self._found[kind] = getattr(self._callbacks, kind)(w)
+            except KeyboardInterrupt as error:  # behind which IPOPT asks for other points
+                self._raised = error
+                raise
         return self._found[kind]
 
     def _second(self, count: int, w: Array, multipliers: Array, sigma: float) -> Array:

@@ -8,7 +8,6 @@ which answers it, for one problem here and for those of a batch in :mod:`trajopt
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache, partial
@@ -25,7 +24,7 @@ from trajopt.results.status import Status, StatusCode
 from trajopt.solvers import termination
 from trajopt.solvers.methods.delegation import SolveRequest, at_end
 from trajopt.solvers.methods.driver import run_alone
-from trajopt.solvers.options import LEAST_TIME, SLQOptions
+from trajopt.solvers.options import SLQOptions
 from trajopt.solvers.problems.batch import Batch
 from trajopt.solvers.shooting.penalized import (
     Augmented,
@@ -36,6 +35,7 @@ from trajopt.solvers.shooting.penalized import (
     values,
     worst_violation,
 )
+from trajopt.solvers.time_limits import remaining, start_of_solve
 
 GROWTH, SUFFICIENT = 10.0, 0.25
 """A penalty grows by GROWTH where the violation is above this share of the last one."""
@@ -92,13 +92,13 @@ def augmented_lagrangian(
     problem: returns it, where a constraint is to be named. violation: of its constraints by the guess.
     The look of an inner solve at its start counts as an iteration, but for the first, as in a solve without constraints.
     """
-    o, began, made, updates, moved = options, time.perf_counter(), 0, 0, None
+    o, began, made, updates, moved = options, start_of_solve(), 0, 0, None
     slow, last = [False] * constraints, (np.inf,) * constraints
     tolerance = max(o.gradient_tolerance, FIRST_TOLERANCE)
     # a look first, whether the rollout of a guess leads to where values are finite
     looks = not np.isfinite(violation)
     while True:
-        seconds = None if o.time_limit is None else max(LEAST_TIME, o.time_limit - (time.perf_counter() - began))
+        seconds = remaining(o.time_limit, began)
         left = 0 if looks else max(0, o.max_iterations - made)
         answer = yield Inner(slow, SolveRequest(_with_tolerance(o, tolerance), left, seconds))
         if answer is None:

@@ -8,7 +8,6 @@ Subproblems       with each QP: its solution, from whose active set the next one
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -22,6 +21,7 @@ from trajopt.solvers.qp.newton import ActiveSetNewton
 from trajopt.solvers.qp.qp import QP, QPSolution, QPSolver, QPStatus
 from trajopt.solvers.sqp.convexify import Convexified
 from trajopt.solvers.sqp.sqp_iterate import Iterate
+from trajopt.solvers.time_limits import start_of_solve
 
 FALLING, LEAVE_OBJECTIVE, GIVE_UP = 0.95, 4, 16
 """Violations of contradictory linearizations that do not fall below this share of the least one: after so many iterations the
@@ -40,7 +40,7 @@ class Progress:
     iteration: int = 0
     best: Iterate | None = None
     objective_size: float = 1.0
-    began: float = field(default_factory=time.perf_counter)
+    began: float = field(default_factory=start_of_solve)
 
 
 @dataclass
