@@ -56,8 +56,9 @@ CORRECTIONS, WORTH = 4, 0.99
 """p_max and kappa_soc: corrections of a step, and how much the violation has to fall with each."""
 BLOCKED, EMPTIED = 5, 5
 """After so many steps in a row that pairs of the filter shortened it is emptied, and how often."""
-CREEPING, CREPT = 20, 1e-2
-"""So many steps in a row, from iterates that violate a constraint, none of this length: feasible points are sought alone then."""
+CREEPING, CREPT, CONVEXIFIED = 20, 1e-2, 1e-3
+"""So many steps in a row, from iterates that violate a constraint, none of the second length, or of the third where the Hessian was
+convexified: feasible points are sought alone then. Convexified Hessians change from step to step, and end many such phases."""
 PARTLY = 1
 """So many restorations may end at points that the filter takes; later ones go on to feasible points, or one of least violation."""
 ACCEPTABLE = 1e-6
@@ -126,11 +127,13 @@ class InteriorPoint:
     """One solve: ``solve`` is the method; the attributes tell where it is, also after an interruption.
 
     objective, at, now: of the iterate; scale: of the objective; begun: whether there is an iterate. iteration: steps taken.
-    reports: records made. hessian: the name of that of the problem, for records.
+    reports: records made. hessian: the name of that of the problem, for records. monotone_since: the iteration at which an
+    adaptive barrier became monotone for good; None: it did not.
     """
 
     report: Report | None = None
     hessian = "exact"
+    monotone_since: int | None = None
 
     def __init__(self, size: Size, options: IPMOptions) -> None:
         self.size, self.options = size, options
@@ -189,8 +192,11 @@ class InteriorPoint:
         if end is not None:
             self._report(0.0, 0.0)
             return end
+        adaptive = self.barrier.adaptive
         if self.barrier.watch(self.now.error, self.now.mean):
             self._empty_filter()
+        if adaptive and not self.barrier.adaptive:
+            self.monotone_since = self.iteration
         if not self.barrier.free:
             yield from self._lower_barrier()
         step = yield from self._direction()
@@ -235,7 +241,7 @@ class InteriorPoint:
 
     def _direction(self) -> Generator[Request, Any, Direction | None]:
         """The Newton step; with a free barrier, for the mu that a step for mu = 0 suggests."""
-        barrier, now, reflect = self.barrier, self.now, not self.curvature.slow
+        barrier, now, reflect = self.barrier, self.now, not self.curvature.shifts
         if barrier.free and now.products > 0 and now.mean > 0.0:
             low, high = barrier.range_of_sigma(now.mean)
             dual, primal = now.squares / self.size.numbers, self.at.squares / self.size.equations
@@ -265,7 +271,8 @@ class InteriorPoint:
 
     def _creeps(self, alpha: float) -> bool:
         """Whether steps that were found have been short for long; the last one is left then."""
-        self.crept = self.crept + 1 if alpha < CREPT and self.now.violation > self.options.constraint_tolerance else 0
+        length = CONVEXIFIED if self.reflected > 0 or self.shift > 0.0 else CREPT
+        self.crept = self.crept + 1 if alpha < length and self.now.violation > self.options.constraint_tolerance else 0
         if self.crept < CREEPING:
             return False
         self.crept = 0
