@@ -21,6 +21,7 @@ from trajopt.problem.ocp import OCP, Sampling, fitting
 from trajopt.results.records import Callback
 from trajopt.results.solution import LAST_CONTROL, Solution
 from trajopt.results.status import StatusCode
+from trajopt.solvers.goal_tolerance import held_goals, with_goal_tolerance
 from trajopt.solvers.methods.driver import run_alone
 from trajopt.solvers.methods.own import MethodFunction
 from trajopt.solvers.options import (
@@ -245,13 +246,14 @@ def solve(
         _require(requirement_errors(ocp, solver, chosen))
     with gathered() as slow, starting(start), served() as engines:
         began = time.perf_counter()
-        solution, solved = run(ocp, warm, chosen, callback), ocp
+        solution, held = with_goal_tolerance(ocp, warm, run(ocp, warm, chosen, callback), run, chosen, callback)
+        solved = held
         if check and chosen.between_knots and may_be_violated(ocp):
             from trajopt.solvers.between_knots import keep_between_knots
 
             measure = partial(_between_knots, ocp, chosen)
             spent = time.perf_counter() - began
-            solution, solved = keep_between_knots(ocp, solution, run, chosen, callback, measure, spent)
+            solution, solved = keep_between_knots(held, solution, run, chosen, callback, measure, spent)
         elapsed = time.perf_counter() - began
         meta = {**solution.meta, **_meta(ocp, solver, dict(vars(chosen)), warnings), "solve_time": elapsed}
         meta["engines"] = list(engines) or slow.engines([s.backend.engine for s in _samplings(ocp)])
@@ -264,7 +266,7 @@ def solve(
             meta["findings"].append(approximated)
         marks = problem_marks(ocp) if check else ocp.marks
         solution = replace(solution, meta=meta, model=ocp.model, marks=marks)
-        solution = checked(ocp, solution, chosen, solved) if check else unchecked(solution)
+        solution = checked(held, solution, chosen, solved) if check else unchecked(solution)
     status = explained(solution.status, ocp, solution.xs, solution.us)
     if approximated and status.code is StatusCode.MAX_ITERATIONS:
         status = replace(status, advice=f"{approximated[0].upper()}{approximated[1:]}.")
@@ -340,7 +342,8 @@ def checked_afterwards(ocp: OCP, solution: Solution, options: Any) -> Solution:
     """A solution found with ``check=False``, with the warnings about its problem and the status of the checks."""
     findings = [f.message for f in require_valid(ocp)]
     with starting(None):
-        return checked(ocp, replace(solution, meta={**solution.meta, "findings": findings}), options)
+        found = replace(solution, meta={**solution.meta, "findings": findings})
+        return checked(held_goals(ocp, solution), found, options)
 
 
 def chosen_options(solver: str | None, options: Any) -> tuple[str, Any]:

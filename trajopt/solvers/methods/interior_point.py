@@ -68,8 +68,9 @@ BOTTOM = -1e20
 
 
 class End(IntEnum):
-    """How a solve ends. PRECISION: double precision allows no more. LOCALLY_INFEASIBLE: the violation cannot be reduced; NO_STEP:
-    no step is acceptable, nor any for feasibility alone; REFERRED: whoever answers has no such steps.
+    """How a solve ends. PRECISION: double precision allows no more. LEAST_VIOLATION: a stationary point of the violation; STALLED:
+    steps for feasibility alone hardly reduced it. NO_STEP: no step is acceptable, nor any for feasibility alone; REFERRED: whoever
+    answers has no such steps.
     """
 
     CONVERGED = 0
@@ -78,9 +79,10 @@ class End(IntEnum):
     INTERRUPTED = 3
     UNBOUNDED = 4
     NOT_FINITE = 5
-    LOCALLY_INFEASIBLE = 6
+    LEAST_VIOLATION = 6
     NO_STEP = 7
     REFERRED = 8
+    STALLED = 9
 
 
 class Ended(NamedTuple):
@@ -128,7 +130,8 @@ class InteriorPoint:
 
     objective, at, now: of the iterate; scale: of the objective; begun: whether there is an iterate. iteration: steps taken.
     reports: records made. hessian: the name of that of the problem, for records. monotone_since: the iteration at which an
-    adaptive barrier became monotone for good; None: it did not.
+    adaptive barrier became monotone for good; None: it did not. stationary: whether the last steps for feasibility alone ended at a
+    stationary point of the violation.
     """
 
     report: Report | None = None
@@ -142,7 +145,7 @@ class InteriorPoint:
         self.scale, self.objective, self.at, self.now = 1.0, nan, _NOWHERE, _UNKNOWN
         self.shift = self.reflected = 0.0
         self.iteration = self.reports = self.restorations = self.crept = self.blocked = self.emptied = 0
-        self.begun = self.hopeless = self.matched = False
+        self.begun = self.hopeless = self.stationary = self.matched = False
         self.hopeful = (
             True  # whether the last full step was taken: then derivatives are worth finding before the next is
         )
@@ -221,7 +224,7 @@ class InteriorPoint:
         if now.error <= o.gradient_tolerance and feasible:
             return End.CONVERGED
         if self.iteration >= o.max_iterations or time.perf_counter() > self._deadline:
-            return End.LOCALLY_INFEASIBLE if self.hopeless and not feasible else End.STOPPED
+            return self._not_feasible if self.hopeless and not feasible else End.STOPPED
         if self.objective < BOTTOM and feasible:
             return End.UNBOUNDED
         return None
@@ -364,6 +367,7 @@ class InteriorPoint:
         self.iteration += found.iterations
         self.objective, self.at = found.objective, found.at
         self._report(0.0, 0.0)
+        self.stationary = found.stationary
         self.hopeless |= found.verdict == HOPELESS or (crept and found.verdict in (LEAST_VIOLATION, STUCK))
         if crept and self.hopeless:
             self.objective, self.at = yield Return()
@@ -378,9 +382,15 @@ class InteriorPoint:
 
     def _not_restored(self, found: Restored) -> End:
         self.now = _UNKNOWN._replace(violation=found.at.largest)
-        if found.verdict == LEAST_VIOLATION or (found.verdict == OUT and self.hopeless):
-            return End.LOCALLY_INFEASIBLE
+        if found.verdict == LEAST_VIOLATION:
+            return End.LEAST_VIOLATION
+        if found.verdict == OUT and self.hopeless:
+            return self._not_feasible
         return End.STOPPED if found.verdict == OUT else End.NO_STEP
+
+    @property
+    def _not_feasible(self) -> End:
+        return End.LEAST_VIOLATION if self.stationary else End.STALLED
 
     # -- records ----------------------------------------------------------------------------------------------------------------
     def _report(self, alpha: float, size: float) -> None:
