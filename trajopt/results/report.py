@@ -84,6 +84,11 @@ def report_lines(solution: Reported) -> list[Line]:
         )
         failed = (e for e in enumerate(easier, 1) if not e[1]["success"])
         lines += [Line(f"relaxed problem {number} was not solved: {e['status']}", warning=True) for number, e in failed]
+    if "monotone_since" in meta:
+        since = meta["monotone_since"]
+        lines.append(
+            Line(f"ipm: the adaptive barrier made no progress; the strategy is monotone from iteration {since} on")
+        )
     attempts = meta.get("attempts", ())
     most = max((attempt.get("knots", 0) for attempt in attempts), default=0)
     for number, attempt in enumerate(attempts, 1):

@@ -60,7 +60,8 @@ class Solution:
     iterations: steps taken. history: one record per iteration. meta: JSON-like; options, solver, backend, digest; "hessian": the
     second derivatives in the quadratic models of the steps, by the same names for all solvers: "exact", of the Lagrangian;
     "exact cost", of the cost alone; "mixed", Gauss and Newton's of the cost with the exact curvature of the time steps;
-    "gauss_newton", "scqp", "limited_memory".
+    "gauss_newton", "scqp", "limited_memory"; of ipm "barrier_strategy" at the end, and "monotone_since", the iteration at which an
+    adaptive barrier became monotone for lack of progress.
     multipliers: by name, where the solver has them: "dynamics" (N, ndx), and (K, nr) of each constraint.
     model: the robot of the problem, if there is one; to be shown, never solved with.
     marks: goals, obstacles and shapes of the problem, to be shown likewise.

@@ -37,7 +37,10 @@ class StatusCode(StrEnum):
     INFEASIBLE = "infeasible"
     """No point satisfies the constraints: they contradict each other."""
     LOCALLY_INFEASIBLE = "locally_infeasible"
-    """No point near satisfies the constraints: their violation cannot be reduced further; elsewhere there may be one."""
+    """No point near satisfies the constraints: a stationary point of the violation, far above the tolerance; elsewhere there may be
+    one."""
+    STALLED = "stalled"
+    """The violation hardly falls, and nothing proves that no point near satisfies the constraints."""
     UNBOUNDED = "unbounded"
     """The objective falls without end."""
     INTERRUPTED = "interrupted"

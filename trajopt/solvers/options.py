@@ -34,10 +34,12 @@ class CommonOptions:
 
     between_knots: solve again with tighter inequalities where the motion violates them between the knots
     (:mod:`trajopt.solvers.refinement`); without it such a violation is reported. Neither is done in batches and in other solves
-    without checks.
+    without checks. goal_tolerance: tolerance on equations at the last knot that contradict other constraints, as rounded goals do
+    (:mod:`trajopt.solvers.goal_tolerance`), in their units [m, rad].
     """
 
     between_knots: bool = False
+    goal_tolerance: float = 1e-6
 
     def __post_init__(self) -> None:
         self._check_shared()
@@ -51,6 +53,7 @@ class CommonOptions:
             _require(value in known, key, value, " or ".join(map(repr, known)))
         _require_counts(own, "max_iterations")
         _require_positive(own, "time_limit", or_none=True)
+        _require_tolerances(own, "goal_tolerance")
         _require_tolerances(own, "gradient_tolerance", most=max_gradient)
         _require_tolerances(own, *_present(own, "defect_tolerance", "kkt_tolerance", "constraint_tolerance"))
         _require_counts(own, *_present(own, "max_backtracks"), most=MAX_BACKTRACKS)
@@ -290,8 +293,8 @@ class IPMOptions(CommonOptions):
 
     max_iterations: maximum number of iterations. time_limit: time limit; default: none [s]. gradient_tolerance: tolerance on
     the scaled optimality error, as IPOPT's tol. constraint_tolerance: tolerance on the largest violation. barrier: initial
-    barrier parameter mu; choose a small value near the solution. barrier_strategy: update of mu, "monotone" or "adaptive"
-    (:mod:`trajopt.solvers.rules.interior_barrier`).
+    barrier parameter mu; choose a small value near the solution. barrier_strategy: update of mu, "monotone", or "adaptive", which
+    becomes monotone where it makes no progress (:mod:`trajopt.solvers.rules.interior_barrier`).
     """
 
     hessian: Literal["auto", "exact", "gauss_newton"] = "auto"
@@ -363,6 +366,7 @@ class AutoOptions(CommonOptions):
         _require(isinstance(self.between_knots, bool), "between_knots", self.between_knots, "true or false")
         _require_counts(self, "max_iterations", or_none=True)
         _require_positive(self, "time_limit", or_none=True)
+        _require_tolerances(self, "goal_tolerance")
         _require_tolerances(self, "gradient_tolerance", "constraint_tolerance", or_none=True)
         _require(isinstance(self.fallback, bool), "fallback", self.fallback, "true or false")
 

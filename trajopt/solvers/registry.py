@@ -22,6 +22,7 @@ from trajopt.results.records import Callback
 from trajopt.results.solution import LAST_CONTROL, Solution
 from trajopt.results.status import STOPPED, StatusCode
 from trajopt.solvers import termination
+from trajopt.solvers.goal_tolerance import held_goals, with_goal_tolerance
 from trajopt.solvers.methods.delegation import Continued
 from trajopt.solvers.methods.driver import run_alone
 from trajopt.solvers.methods.own import MethodFunction
@@ -275,14 +276,15 @@ def _solved(
         solves = _Solves(
             SOLVERS[solver][0], chosen, callback, lambda: (list(engines), replace(slow, parts=[*slow.parts]))
         )
-        solution = solves.plain(ocp, warm)
-        tight = problem = ocp
+        first = solves.plain(ocp, warm)
+        solution, held = with_goal_tolerance(ocp, warm, first, solves.plain, chosen.goal_tolerance)
+        tight = problem = held
         if margins:
-            solution, tight = solves.with_margins(ocp, solution)
+            solution, tight = solves.with_margins(held, solution)
         if check:
-            solution = checked(ocp, solution, chosen, tight)
+            solution = checked(held, solution, chosen, tight)
         if check and solver == DEFAULT_SOLVER:
-            solution, problem = solves.until_replayed(ocp, solution)
+            solution, problem = solves.until_replayed(held, solution)
         elapsed, (served_by, slow) = solves.seconds, solves.work
         meta = {**solution.meta, **_meta(ocp, solver, dict(vars(chosen)), warnings), "solve_time": elapsed}
         meta["engines"] = served_by or slow.engines([s.backend.engine for s in _samplings(ocp)])
@@ -445,7 +447,8 @@ def checked_afterwards(ocp: OCP, solution: Solution, options: Any, solved: OCP |
     """
     findings = [f.message for f in require_valid(ocp)]
     with starting(None):
-        return checked(ocp, replace(solution, meta={**solution.meta, "findings": findings}), options, solved)
+        found = replace(solution, meta={**solution.meta, "findings": findings})
+        return checked(held_goals(ocp, solution), found, options, solved)
 
 
 def chosen_options(solver: str | None, options: Any) -> tuple[str, Any]:

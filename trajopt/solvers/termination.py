@@ -72,10 +72,6 @@ OPEN_DEFECTS = Failure(
     "Only short steps are accepted, and the defects do not close",
     "Try nonlinear gaps (solver = 'fddp'), or start from a better guess.",
 )
-CONTRADICTING_ROWS = Failure(
-    "The linearized constraints are infeasible, and their violation does not decrease",
-    "Relax the named constraint, or start from another guess.",
-)
 UNSOLVED_QP = Failure(
     "The QP could not be solved", "Scale variables and constraints to similar magnitudes, or try another qp_solver."
 )
@@ -87,6 +83,10 @@ MORE_ITERATIONS = (
 EXACT_HESSIAN = " Or use hessian = 'exact': the present one omits second derivatives."
 BETTER_GUESS = "Start from a better guess."
 BETTER_ROLLOUT = "Start from a better guess, shorten dt or the horizon, or change the option shooting."
+STALLED_ADVICE = (
+    "Start from a better guess, raise max_iterations, or replace the named constraint by a cost (to.softened); where goals are "
+    "rounded, raise goal_tolerance."
+)
 REST_OF_BATCH = "The other problems of the batch are not affected."
 ENLARGED = 1e6
 """Gradient above which a converged status explains that the motion is unstable."""
@@ -234,16 +234,35 @@ def infeasible_qp() -> Status:
 
 
 def overdetermined(at: Measured) -> Status:
-    """There are more equations than variables."""
+    """There are more equations than variables; they may still agree."""
     result = f"There are more equations than free variables{_after(at.iterations)}"
-    return _ended(StatusCode.INFEASIBLE, result, at, "Remove an equality, or free a variable.")
+    return _ended(StatusCode.STALLED, result, at, "Remove an equality, or free a variable.")
 
 
-def locally_infeasible(iterations: int, worst: WorstConstraint | None, *, in_rollout: bool = False) -> Status:
-    """A stationary point of the violation; in_rollout: whether the worst constraint is that of the rollout of the controls."""
+CERTAIN = 100.0
+"""Violations that prove something are larger than the tolerance by this factor."""
+LEAST_CERTAIN = 1e-4
+"""And larger than this: rounded goals and bounds contradict each other by less."""
+
+
+def violation_remains(at: Measured, *, stationary: bool) -> Status:
+    """The violation is not reduced: locally infeasible with a certificate, else stalled. No other function decides this.
+
+    at: the errors with the largest violation, and the worst constraint. stationary: True if the solver has found the point to be a
+    stationary one of a norm of the violation, within the bounds.
+    """
+    violation, tolerance = at.errors.violation or 0.0, at.tolerances.violation or 0.0
+    if stationary and violation > max(CERTAIN * tolerance, LEAST_CERTAIN):
+        return infeasible_nearby(at.iterations, at.worst)
+    result = f"The violation hardly falls, and nothing proves that it cannot vanish; stalled{_after(at.iterations)}"
+    return _ended(StatusCode.STALLED, result, at, STALLED_ADVICE)
+
+
+def infeasible_nearby(iterations: int, worst: WorstConstraint | None, *, in_rollout: bool = False) -> Status:
+    """The status of a certificate (:func:`violation_remains`); in_rollout: the rollout of the controls violates ``worst`` most."""
     where = _largest(worst)
     where += " in the rollout of the controls (the states have open defects)" if where and in_rollout else ""
-    result = f"No feasible point nearby{_after(iterations)}: the constraint violation cannot be reduced further"
+    result = f"No feasible point nearby{_after(iterations)}: a stationary point of the constraint violation"
     advice = "Relax the named constraint, or start from another guess: a feasible point may exist elsewhere."
     return Status(StatusCode.LOCALLY_INFEASIBLE, f"{result}{where}.", component=_name(worst), advice=advice)
 

@@ -73,7 +73,7 @@ def solve(ocp, solver, options=None, callback=None):
     ),
     (
         termination.overdetermined(FAR),
-        StatusCode.INFEASIBLE, f"There are more equations than free variables after 7 iterations: {FAR_TOLD}",
+        StatusCode.STALLED, f"There are more equations than free variables after 7 iterations: {FAR_TOLD}",
     ),
     (
         termination.max_penalty(StatusCode.LINE_SEARCH_FAILED, FAR),
@@ -118,9 +118,9 @@ def solve(ocp, solver, options=None, callback=None):
         StatusCode.INFEASIBLE, "The bounds of x contradict each other: lower 1 > upper -1.",
     ),
     (
-        termination.locally_infeasible(7, GOAL, in_rollout=True),
+        termination.infeasible_nearby(7, GOAL, in_rollout=True),
         StatusCode.LOCALLY_INFEASIBLE,
-        "No feasible point nearby after 7 iterations: the constraint violation cannot be reduced further; "
+        "No feasible point nearby after 7 iterations: a stationary point of the constraint violation; "
         "largest violation: goal: x at knot 9, 0.5 in the rollout of the controls (the states have open defects).",
     ),
     (
@@ -208,7 +208,7 @@ def test_convergence(solver):
 def test_a_goal_out_of_reach(solver):
     found = solve(mass(limit=1.0), solver)
     assert found.status.code is StatusCode.LOCALLY_INFEASIBLE and found.status.component == "goal: position at knot 10"
-    result = r"No feasible point nearby after \d+ iterations: the constraint violation cannot be reduced further"
+    result = r"No feasible point nearby after \d+ iterations: a stationary point of the constraint violation"
     assert re.match(rf"{result}; largest violation: goal: position at knot 10, [\d.]+\b", found.status.message)
 
 
@@ -237,3 +237,24 @@ def test_statuses_are_made_in_one_module():
         if re.search(rf"(?<!\w){Status.__name__}\((StatusCode|code)", path.read_text())
     }
     assert making == {"solvers/termination.py"}
+
+
+@pytest.mark.parametrize(
+    ("violation", "stationary", "code"),
+    [
+        (1e-2, True, StatusCode.LOCALLY_INFEASIBLE),
+        (1e-2, False, StatusCode.STALLED),
+        (6.5e-8, True, StatusCode.STALLED),
+        (5e-5, True, StatusCode.STALLED),
+    ],
+)
+def test_infeasible_is_said_with_a_certificate_alone(violation, stationary, code):
+    """A stationary point of the violation far above its tolerance; anything else has stalled, with what to try."""
+    tolerances = termination.Errors(violation=1e-8)
+    worst = termination.WorstConstraint("goal: x at knot 9", violation)
+    at = termination.Measured(7, termination.Errors(violation=violation), tolerances, worst)
+    status = termination.violation_remains(at, stationary=stationary)
+    assert status.code is code and status.component == "goal: x at knot 9"
+    if code is StatusCode.STALLED:
+        assert "contradict" not in status.message and "No feasible" not in status.message
+        assert "guess" in status.advice and "goal_tolerance" in status.advice

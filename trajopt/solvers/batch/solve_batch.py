@@ -14,12 +14,15 @@ from dynamics_backends.protocol import Array
 from trajopt.guesses.guesses import Guess, Motion, as_guess, constant_guess
 from trajopt.problem.marks import problem_marks
 from trajopt.problem.ocp import OCP
+from trajopt.results.solution import Solution
+from trajopt.results.status import Status
 from trajopt.solvers.auto import attempts
 from trajopt.solvers.batch.finite import blamed, flawed
 from trajopt.solvers.batch.interrupts import interrupted, noted
 from trajopt.solvers.batch.refused import refused, require_structure
 from trajopt.solvers.batch.solution import BatchSolution, gathered, rows_of, unchecked_statuses
 from trajopt.solvers.batch.sound import solved_but
+from trajopt.solvers.goal_tolerance import SHARE, by_tolerance, nearly_met, relaxed_goals
 from trajopt.solvers.options import AutoOptions, MethodOptions, SLQOptions
 from trajopt.solvers.problems.batch import Batch
 from trajopt.solvers.registry import SOLVERS, attempt_options, chosen_options
@@ -96,7 +99,8 @@ def solve_batch(
     told = None if callback is None else (lambda done: callback(done, len(problems)))
 
     def run(sound: Batch, own: tuple[Array, Array], tell: Callable[[int], None] | None) -> BatchSolution:
-        return _solved(sound, own, name, chosen, tell, gains=gains, threads=threads)
+        found = _solved(sound, own, name, chosen, tell, gains=gains, threads=threads)
+        return _with_goal_tolerance(sound, own, found, name, chosen, gains=gains, threads=threads)
 
     with noted():
         with starting("compiled"):
@@ -107,6 +111,36 @@ def solve_batch(
         seen = {"model": problems.ocp.model, "marks": problem_marks(problems.ocp)}
         whole = blamed(problems, replace(found, status=unchecked_statuses(found), meta=meta, **seen), flaws)
         return replace(whole, meta={**whole.meta, "stopped": True}) if interrupted() else whole
+
+
+def _with_goal_tolerance(
+    batch: Batch, guess: tuple[Array, Array], found: BatchSolution, solver: str, options: Any, **rest: Any
+) -> BatchSolution:
+    """The solutions, those of failed problems near their goals by relaxed goals (:mod:`trajopt.solvers.goal_tolerance`)."""
+    tolerance, relaxed = options.goal_tolerance, dict[int, OCP]()
+    for i, status in enumerate(found.status):
+        if interrupted() or status.success or not nearly_met(batch[i], status, found.xs[i], found.us[i], tolerance):
+            continue
+        problem = relaxed_goals(batch[i], SHARE * tolerance)
+        if problem is not None:
+            relaxed[i] = problem
+    if not relaxed:
+        return found
+    numbers = list(relaxed)
+    began = np.isfinite(found.xs[numbers]).all(axis=(1, 2)) & (found.iterations[numbers] > 0)
+    first = [np.broadcast_to(g, (len(batch), *g.shape[1:]))[numbers] for g in guess]
+    starts = [
+        np.where(began[:, None, None], rows[numbers], own)
+        for rows, own in zip((found.xs, found.us), first, strict=True)
+    ]
+    again = _solved(Batch.of(list(relaxed.values())), (starts[0], starts[1]), solver, options, None, **rest)
+    solutions: dict[int, Solution | Status] = dict(enumerate(found))
+    for i, s in zip(numbers, again, strict=True):
+        if s.status.success:
+            count = int(found.iterations[i]) + s.iterations
+            status = by_tolerance(s.status, int(found.iterations[i]), tolerance)
+            solutions[i] = replace(s, status=status, iterations=count)
+    return gathered(batch, solutions, gains=rest["gains"], meta=found.meta)
 
 
 def _require_threads(threads: Any) -> None:

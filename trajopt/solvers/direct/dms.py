@@ -69,7 +69,7 @@ def trajectory_solution(program: Transcription, found: NLPSolution, hessian: str
     status = found.status
     if status.code is StatusCode.LOCALLY_INFEASIBLE:
         worst = nlp_diagnosis.worst_in_rollout(program, program.simulated(found.w))
-        status = status if worst is None else termination.locally_infeasible(found.iterations, worst, in_rollout=True)
+        status = status if worst is None else termination.infeasible_nearby(found.iterations, worst, in_rollout=True)
     N = ocp.horizon
     meta: dict[str, Any] = {"hessian": hessian}
     if len(us) > N:

@@ -4,7 +4,7 @@
 
 by Levenberg-Marquardt steps within a barrier whose parameter goes to zero. With w = c + J dv their system is that of
 :mod:`trajopt.solvers.interior.newton` for H = damping, with -w in the place of zero in the rows: the dynamics and all equations are
-soft. A point where |J'c + zu - zl| is small against |c| is one of least violation: the constraints contradict each other there.
+soft. A point where |J'c + zu - zl| is small against |c| is one of least violation: a certificate that none near is feasible.
 """
 
 from __future__ import annotations
@@ -28,6 +28,8 @@ from trajopt.solvers.rules.verdicts import BACK, HOPELESS, LEAST_VIOLATION, OUT,
 
 ENOUGH, NEARLY_ALL = 0.9, 1e-3
 """How much of the violation may be left: kappa_resto, at points that the filter takes, and where it is to be removed wholly."""
+NEARLY_LEAST = 1e2 * STATIONARY_VIOLATION
+"""The same as STATIONARY_VIOLATION where rounding, or derivatives that vanish, leave no better point."""
 FEASIBLE = 1e-9
 """A violation below which nothing is left to do."""
 DAMPING, LEAST_DAMPING, LARGEST_DAMPING = 1e-2, 1e-10, 1e10
@@ -62,7 +64,7 @@ class Restoration:
             with self.journal.timed("backward"):
                 taken, damping = self._stepped(point, other, damping)
             if taken is None:
-                end = LEAST_VIOLATION if self._slope(point) <= 1e2 * STATIONARY_VIOLATION * self._norm(point) else STUCK
+                end = LEAST_VIOLATION if self._slope(point) <= NEARLY_LEAST * self._norm(point) else STUCK
                 break
             point, other, objective = other, point, taken
             at = self.system.violation(point)
@@ -83,7 +85,8 @@ class Restoration:
                 self.mu = max(MU_LEAST, MU_SHARE * self.mu)
             if time.perf_counter() > r.deadline:
                 break
-        return Restored(end, count, objective, at), point
+        stationary = self._slope(point) <= NEARLY_LEAST * self._norm(point)
+        return Restored(end, count, objective, at, stationary), point
 
     def come_back(self, point: Point) -> None:
         """Write the states and v where the last run began to a point."""

@@ -57,8 +57,9 @@ CORRECTIONS, WORTH = 4, 0.99
 """p_max and kappa_soc: corrections of a step, and how much the violation has to fall with each."""
 BLOCKED, EMPTIED = 5, 5
 """After so many steps in a row that pairs of the filter shortened it is emptied, and how often."""
-CREEPING, CREPT = 20, 1e-2
-"""So many steps in a row, from iterates that violate a constraint, none of this length: feasible points are sought alone then."""
+CREEPING, CREPT, CONVEXIFIED = 20, 1e-2, 1e-3
+"""So many steps in a row, from iterates that violate a constraint, none of the second length, or of the third where the Hessian was
+convexified: feasible points are sought alone then. Convexified Hessians change from step to step, and end many such phases."""
 PARTLY = 1
 """So many restorations may end at points that the filter takes; later ones go on to feasible points, or one of least violation."""
 ACCEPTABLE = 1e-6
@@ -68,8 +69,9 @@ BOTTOM = -1e20
 
 
 class End(IntEnum):
-    """How a solve ends. PRECISION: double precision allows no more. LOCALLY_INFEASIBLE: the violation cannot be reduced; NO_STEP:
-    no step is acceptable, nor any for feasibility alone; REFERRED: whoever answers has no such steps.
+    """How a solve ends. PRECISION: double precision allows no more. LEAST_VIOLATION: a stationary point of the violation; STALLED:
+    steps for feasibility alone hardly reduced it. NO_STEP: no step is acceptable, nor any for feasibility alone; REFERRED: whoever
+    answers has no such steps.
     """
 
     CONVERGED = 0
@@ -78,9 +80,10 @@ class End(IntEnum):
     INTERRUPTED = 3
     UNBOUNDED = 4
     NOT_FINITE = 5
-    LOCALLY_INFEASIBLE = 6
+    LEAST_VIOLATION = 6
     NO_STEP = 7
     REFERRED = 8
+    STALLED = 9
 
 
 class Ended(NamedTuple):
@@ -127,11 +130,14 @@ class InteriorPoint:
     """One solve: ``solve`` is the method; the attributes tell where it is, also after an interruption.
 
     objective, at, now: of the iterate; scale: of the objective; begun: whether there is an iterate. iteration: steps taken.
-    reports: records made. hessian: the name of that of the problem, for records.
+    reports: records made. hessian: the name of that of the problem, for records. monotone_since: the iteration at which an
+    adaptive barrier became monotone for good; None: it did not. stationary: whether the last steps for feasibility alone ended at a
+    stationary point of the violation.
     """
 
     report: Report | None = None
     hessian = "exact"
+    monotone_since: int | None = None
 
     def __init__(self, size: Size, options: IPMOptions) -> None:
         self.size, self.options = size, options
@@ -140,7 +146,7 @@ class InteriorPoint:
         self.scale, self.objective, self.at, self.now = 1.0, nan, _NOWHERE, _UNKNOWN
         self.shift = self.reflected = 0.0
         self.iteration = self.reports = self.restorations = self.crept = self.blocked = self.emptied = 0
-        self.begun = self.hopeless = self.matched = False
+        self.begun = self.hopeless = self.stationary = self.matched = False
         self.hopeful = (
             True  # whether the last full step was taken: then derivatives are worth finding before the next is
         )
@@ -190,8 +196,11 @@ class InteriorPoint:
         if end is not None:
             self._report(0.0, 0.0)
             return end
+        adaptive = self.barrier.adaptive
         if self.barrier.watch(self.now.error, self.now.mean):
             self._empty_filter()
+        if adaptive and not self.barrier.adaptive:
+            self.monotone_since = self.iteration
         if not self.barrier.free:
             yield from self._lower_barrier()
         step = yield from self._direction()
@@ -216,7 +225,7 @@ class InteriorPoint:
         if now.error <= o.gradient_tolerance and feasible:
             return End.CONVERGED
         if self.iteration >= o.max_iterations or time.perf_counter() > self._deadline:
-            return End.LOCALLY_INFEASIBLE if self.hopeless and not feasible else End.STOPPED
+            return self._not_feasible if self.hopeless and not feasible else End.STOPPED
         if self.objective < BOTTOM and feasible:
             return End.UNBOUNDED
         return None
@@ -236,7 +245,7 @@ class InteriorPoint:
 
     def _direction(self) -> Generator[Request, Any, Direction | None]:
         """The Newton step; with a free barrier, for the mu that a step for mu = 0 suggests."""
-        barrier, now, reflect = self.barrier, self.now, not self.curvature.slow
+        barrier, now, reflect = self.barrier, self.now, not self.curvature.shifts
         if barrier.free and now.products > 0 and now.mean > 0.0:
             low, high = barrier.range_of_sigma(now.mean)
             dual, primal = now.squares / self.size.numbers, self.at.squares / self.size.equations
@@ -266,7 +275,8 @@ class InteriorPoint:
 
     def _creeps(self, alpha: float) -> bool:
         """Whether steps that were found have been short for long; the last one is left then."""
-        self.crept = self.crept + 1 if alpha < CREPT and self.now.violation > self.options.constraint_tolerance else 0
+        length = CONVEXIFIED if self.reflected > 0 or self.shift > 0.0 else CREPT
+        self.crept = self.crept + 1 if alpha < length and self.now.violation > self.options.constraint_tolerance else 0
         if self.crept < CREEPING:
             return False
         self.crept = 0
@@ -358,6 +368,7 @@ class InteriorPoint:
         self.iteration += found.iterations
         self.objective, self.at = found.objective, found.at
         self._report(0.0, 0.0)
+        self.stationary = found.stationary
         self.hopeless |= found.verdict == HOPELESS or (crept and found.verdict in (LEAST_VIOLATION, STUCK))
         if crept and self.hopeless:
             self.objective, self.at = yield Return()
@@ -372,9 +383,15 @@ class InteriorPoint:
 
     def _not_restored(self, found: Restored) -> End:
         self.now = _UNKNOWN._replace(violation=found.at.largest)
-        if found.verdict == LEAST_VIOLATION or (found.verdict == OUT and self.hopeless):
-            return End.LOCALLY_INFEASIBLE
+        if found.verdict == LEAST_VIOLATION:
+            return End.LEAST_VIOLATION
+        if found.verdict == OUT and self.hopeless:
+            return self._not_feasible
         return End.STOPPED if found.verdict == OUT else End.NO_STEP
+
+    @property
+    def _not_feasible(self) -> End:
+        return End.LEAST_VIOLATION if self.stationary else End.STALLED
 
     # -- records ----------------------------------------------------------------------------------------------------------------
     def _report(self, alpha: float, size: float) -> None:

@@ -169,12 +169,15 @@ class Restore(NamedTuple):
 
 
 class Restored(NamedTuple):
-    """Where it ended and how, see :mod:`trajopt.solvers.interior.feasibility`."""
+    """Where it ended and how, see :mod:`trajopt.solvers.interior.feasibility`; stationary: whether no step reduces more than a
+    thousandth of the violation to first order.
+    """
 
     verdict: str
     iterations: int
     objective: float
     at: Violation
+    stationary: bool = False
 
 
 class Return(NamedTuple):

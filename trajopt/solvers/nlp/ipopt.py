@@ -236,8 +236,8 @@ class _Run:
             return termination.converged(measured)
         if code == _DIVERGING:
             return termination.unbounded(n, p.objective)
-        if code == _INFEASIBLE or (code == _TOO_FEW_FREEDOMS and violated):  # a restoration that failed proves nothing
-            return termination.locally_infeasible(n, worst)
+        if code == _INFEASIBLE or (code == _TOO_FEW_FREEDOMS and violated):
+            return termination.violation_remains(measured, stationary=code == _INFEASIBLE)
         if code == _MAX_ITERATIONS:
             return termination.max_iterations(o.max_iterations, measured)
         if code in (_CPU_TIME, _WALL_TIME):

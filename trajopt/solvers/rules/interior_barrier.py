@@ -5,6 +5,9 @@ monotone    mu stays until E_mu <= KAPPA_EPS mu, then becomes max(tol / 10, min(
 adaptive    mu = sigma (mean complementarity) at each iteration, with the sigma whose step leaves least of the optimality
             conditions as their linearization sees it, as long as the error falls below the largest of the last few; where it does
             not, monotone steps until it does  (quality functions: J. Nocedal, A. Waechter, R. A. Waltz, SIAM J. Optim. 19, 2009)
+
+An adaptive mu can fall far faster than the violation and the gradient do. The monotone steps that follow then keep a mu whose
+problem they do not solve. After STUCK steps at one mu the rest of the solve is monotone, from a mu that suits the error (eq. 7).
 """
 
 from __future__ import annotations
@@ -12,7 +15,7 @@ from __future__ import annotations
 from collections import deque
 from math import isfinite
 
-from trajopt.solvers.barrier_rules import KAPPA_MU, THETA_MU
+from trajopt.solvers.barrier_rules import KAPPA_EPS, KAPPA_MU, THETA_MU
 
 LEAST = 0.1
 """The share of the tolerance where mu ends."""
@@ -22,14 +25,17 @@ SIGMA, LARGEST = (1e-6, 100.0), 1e3
 """The range of sigma; the largest mu, relative to the mean complementarity at the start."""
 AFTER = 0.8
 """The share of the mean complementarity that mu is at the start of monotone steps."""
+STUCK = 20
+"""Monotone steps at one mu after which an adaptive barrier becomes monotone for good."""
 
 
 class Barrier:
-    """mu, and whether it follows the complementarity (``free``)."""
+    """mu, whether it may follow the complementarity (``adaptive``), and whether it does (``free``)."""
 
     def __init__(self, mu: float, tolerance: float, adaptive: bool) -> None:
         self.mu, self.least, self.adaptive, self.free = mu, LEAST * tolerance, adaptive, adaptive
-        self._most = float("inf")
+        self._first, self._most = mu, float("inf")
+        self._held, self._steps = mu, 0
         self._errors: deque[float] = deque(maxlen=REMEMBERED)
 
     def lowered(self) -> float:
@@ -38,9 +44,14 @@ class Barrier:
         return max(self.least, min(KAPPA_MU * self.mu, fast))
 
     def watch(self, error: float, mean: float) -> bool:
-        """Look at the error of an iterate; whether mu has changed by a change of ways, to that of monotone steps."""
+        """Choose between free and monotone steps by the error of an iterate; True if this has changed mu."""
         if not self.adaptive:
             return False
+        self._steps = 0 if self.free or self.mu != self._held else self._steps + 1
+        self._held = self.mu
+        if self._steps >= STUCK:
+            self.adaptive, self.mu = False, min(max(self.mu, error / KAPPA_EPS), max(self.mu, self._first))
+            return True
         enough = len(self._errors) < REMEMBERED or error <= PROGRESS * max(self._errors)
         if enough:
             self._errors.append(error)

@@ -41,6 +41,8 @@ GROWTH, SUFFICIENT = 10.0, 0.25
 """A penalty grows by GROWTH where the violation is above this share of the last one."""
 FIRST_TOLERANCE, TIGHTENING = 1e-2, 0.1
 """The tolerance on the gradient of the first inner solve, and its factor from one to the next."""
+CERTAIN_PENALTY = 1e4
+"""Below this one the gradient of the cost moves a minimizer of the penalized problem off the stationary points of the violation."""
 EXACT = 10.0
 """Penalties above this multiple of a cost are not subtracted from their sum: digits would be lost."""
 
@@ -121,9 +123,10 @@ def augmented_lagrangian(
             error > max(o.constraint_tolerance, SUFFICIENT * before) for error, before in zip(errors, last, strict=True)
         ]
         if any(grows and own >= o.max_constraint_penalty for grows, own in zip(slow, rho, strict=True)):
-            # at the largest penalties a minimizer is a stationary point of the violation; others are not
+            # a minimizer is a stationary point of the violation up to the gradient of the cost over the penalty
             if inner.success:
-                return ended(termination.locally_infeasible(made - 1, measured().worst))
+                large = o.max_constraint_penalty >= CERTAIN_PENALTY
+                return ended(termination.violation_remains(measured(), stationary=large))
             return ended(termination.max_penalty(inner.code, measured()))
         tolerance, last, updates = max(o.gradient_tolerance, TIGHTENING * tolerance), errors, updates + 1
         if updates >= o.max_outer_iterations:

@@ -269,13 +269,13 @@ class SQPLoop:
             return step_of(at, qp, found, 0.0)
         state.another(at.theta)
         if state.hopeless:
-            return termination.line_search_failed(termination.CONTRADICTING_ROWS, self._measured(at))
+            return termination.violation_remains(self._measured(at), stationary=False)
         step = self._feasibility_step(at, floor) if state.leaves_objective else None
         if step is not None:
             return step
         elastic = elastic_step(qp, state.weight, self.options.max_elastic_weight)
         if elastic is not None and elastic.stationary and at.violation > self.options.constraint_tolerance:
-            return termination.locally_infeasible(self.progress.iteration, self._measured(at).worst)
+            return termination.violation_remains(self._measured(at), stationary=True)
         if elastic is not None and elastic.sufficient:
             state.weight = elastic.weight
             return step_of(at, qp, elastic.solution, elastic.weight)
@@ -306,7 +306,7 @@ class SQPLoop:
         """No step length was accepted: rounding, or a failure."""
         measured, violated = self._measured(at), at.violation > self.options.constraint_tolerance
         if np.isinf(step.weight) and violated:
-            return termination.locally_infeasible(measured.iterations, measured.worst)
+            return termination.violation_remains(measured, stationary=False)
         if self._is_noise(at, promise) or (at.kkt <= SOLVED and not violated):
             return termination.precision_limit(measured)
         return termination.line_search_failed(termination.no_step_length(taken.broken), measured)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
@@ -66,5 +67,12 @@ def _solution(slot: InteriorSlot, method: InteriorPoint, guess: Guess, status: S
         journal.history(),
         ocp.times,
         multipliers=multipliers,
-        meta={"barrier": method.barrier.mu, "hessian": program.hessian},
+        meta={"barrier": method.barrier.mu, "hessian": program.hessian} | _strategy(method),
     )
+
+
+def _strategy(method: InteriorPoint) -> dict[str, Any]:
+    """The barrier strategy at the end, and the iteration at which an adaptive one became monotone."""
+    since = method.monotone_since
+    chosen = {"barrier_strategy": "adaptive" if method.barrier.adaptive else "monotone"}
+    return chosen if since is None else {**chosen, "monotone_since": since}

@@ -8,7 +8,7 @@ from __future__ import annotations
 from math import isfinite
 
 from trajopt.guesses.guesses import Guess, constant_guess
-from trajopt.results.status import Status
+from trajopt.results.status import Status, StatusCode
 from trajopt.solvers import termination
 from trajopt.solvers.direct.transcription import Transcription
 from trajopt.solvers.interior.stage_program import Point, StageProgram
@@ -35,8 +35,10 @@ def status_of(ended: Ended, o: IPMOptions, program: StageProgram, p: Point | Gue
         return termination.interrupted(n)
     if end is End.UNBOUNDED:
         return termination.unbounded(n, ended.objective)
-    if end is End.LOCALLY_INFEASIBLE:
-        return locally_infeasible(program, p, n)
+    if end in (End.LEAST_VIOLATION, End.STALLED):
+        at = at._replace(worst=_worst(program, p))
+        status = termination.violation_remains(at, stationary=end is End.LEAST_VIOLATION)
+        return _named_in_rollout(status, program, p, n)
     if end is End.NO_STEP:
         return termination.line_search_failed(termination.NO_RESTORATION, at._replace(worst=_worst(program, p)))
     return non_finite(program, Guess(p.xs, p.us))
@@ -51,11 +53,13 @@ def crossed_bounds(program: StageProgram) -> Status | None:
     return None if found is None else termination.infeasible(found)
 
 
-def locally_infeasible(program: StageProgram, p: Point | Guess, iterations: int) -> Status:
-    """The status where the violation cannot be reduced near a point."""
+def _named_in_rollout(status: Status, program: StageProgram, p: Point | Guess, iterations: int) -> Status:
+    """The status of a stationary point of the violation with the constraint that the rollout of its controls violates most."""
+    if status.code is not StatusCode.LOCALLY_INFEASIBLE:
+        return status
     nlp = _named(program, Guess(p.xs, p.us))
-    simulated = nlp_diagnosis.worst_in_rollout(nlp, nlp.simulated(nlp.variables(p.xs, p.us)))
-    return termination.locally_infeasible(iterations, simulated or _worst(program, p), in_rollout=simulated is not None)
+    worst = nlp_diagnosis.worst_in_rollout(nlp, nlp.simulated(nlp.variables(p.xs, p.us)))
+    return status if worst is None else termination.infeasible_nearby(iterations, worst, in_rollout=True)
 
 
 def non_finite(program: StageProgram, guess: Guess) -> Status:

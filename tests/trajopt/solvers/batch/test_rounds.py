@@ -41,7 +41,7 @@ def test_each_is_the_single_solve(solver):
 @pytest.mark.parametrize("options, code", [
     ({"max_iterations": 12}, StatusCode.MAX_ITERATIONS),
     ({"max_outer_iterations": 2}, StatusCode.MAX_ITERATIONS),
-    ({"max_constraint_penalty": 10.0}, StatusCode.LOCALLY_INFEASIBLE),
+    ({"max_constraint_penalty": 10.0}, StatusCode.STALLED),
 ], ids=str)  # fmt: skip
 @pytest.mark.parametrize("solver", ["slq", "ddp"])
 def test_ends_without_success_are_told_as_alone(solver, options, code):

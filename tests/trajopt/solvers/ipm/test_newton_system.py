@@ -17,8 +17,9 @@ from trajopt.solvers.interior.feasibility import Restoration
 from trajopt.solvers.interior.newton import NewtonSystem
 from trajopt.solvers.interior.stage_program import Point, StageProgram
 from trajopt.solvers.methods.interior_requests import Restore
-from trajopt.solvers.rules.curvature import SLOW, Curvature
+from trajopt.solvers.rules.curvature import Curvature
 from trajopt.solvers.rules.filter import Filter
+from trajopt.solvers.rules.interior_barrier import STUCK, Barrier
 from trajopt.solvers.rules.verdicts import BACK
 from trajopt.solvers.window import interior_slot
 from trajopt.solvers.window.interior_slot import kernels
@@ -89,20 +90,63 @@ def size_of(H):
     return vectors @ np.diag(np.abs(values)) @ vectors.T
 
 
-def test_steps_by_reflections_are_slow_where_the_error_stays():
+def steps_by_shift(curvature, most=100):
+    """Number of steps until reflections are tried again."""
+    for count in range(most):
+        if not curvature.shifts:
+            return count
+        curvature.watch(1.0, 1.0, changed=True)
+    return most
+
+
+@pytest.mark.parametrize(
+    ("steps", "shifts"),
+    [
+        ([(1.0, 1.0, True), (0.9, 1.0, True), (0.9, 1.0, True)], False),
+        ([(1.0, 1.0, True), (0.9, 1.0, True), (0.9, 1.0, True), (0.8, 1.0, True)], True),  # slow
+        ([(1.0, 1.0, True), (0.9, 1.0, True), (0.9, 1.0, True), (0.4, 1.0, True)], False),
+        ([(1.0, 1.0, True), (0.9, 1.0, True), (0.9, 1.0, False), (0.8, 1.0, True)], False),  # one was convex
+        ([(1.0, 0.05, True)], False),
+        ([(1.0, 0.05, True), (1.0, 0.05, True)], True),  # short twice
+        ([(1.0, 0.05, True), (1.0, 0.5, True), (1.0, 0.05, True)], False),
+        ([(1.0, 0.005, True)], True),  # shorter than a hundredth once
+        ([(1.0, 0.005, False)], False),
+    ],
+)
+def test_the_shift_takes_the_place_of_reflections_that_creep(steps, shifts):
     curvature = Curvature()
-    for error in (1.0, 0.9, 0.9, 0.8)[: SLOW - 1]:
-        curvature.watch(error, 1.0, changed=True)
-        assert not curvature.slow
-    curvature.watch(0.8, 1.0, changed=True)
-    assert curvature.slow
-    curvature.watch(0.2, 1.0, changed=True)  # it leads on again
-    assert not curvature.slow
-    for alpha, changed in ((1e-3, True), (1.0, False)):
-        for _ in range(SLOW):
-            curvature.watch(1.0, 1.0, changed=True)
-        curvature.watch(1.0, alpha, changed)
-        assert not curvature.slow
+    for error, alpha, changed in steps:
+        assert not curvature.shifts
+        curvature.watch(error, alpha, changed)
+    assert curvature.shifts is shifts
+
+
+def test_each_spell_of_shifts_is_twice_as_long():
+    curvature, spells = Curvature(), []
+    for _ in range(4):
+        curvature.watch(1.0, 1e-3, changed=True)
+        spells.append(steps_by_shift(curvature))
+    assert spells == [5, 10, 20, 40]
+
+
+def test_an_adaptive_barrier_becomes_monotone_where_it_makes_no_progress():
+    barrier = Barrier(0.1, 1e-8, adaptive=True)
+    for _ in range(4):
+        assert not barrier.watch(0.2, 1e-6)
+    assert barrier.watch(0.2, 1e-6) and not barrier.free
+    assert barrier.mu == pytest.approx(8e-7)
+    changed = [barrier.watch(0.2, 1e-6) for _ in range(100)]
+    assert changed.index(True) == STUCK and changed.count(True) == 1
+    assert not barrier.adaptive and not barrier.free
+    assert barrier.mu == pytest.approx(0.02)  # an error of at most ten mu ends a barrier problem
+    assert not barrier.watch(1e-9, 1e-9) and not barrier.free
+
+
+def test_a_monotone_barrier_does_not_rise_above_its_start():
+    barrier = Barrier(1e-3, 1e-8, adaptive=True)
+    for _ in range(100):
+        barrier.watch(1e3, 1e-4)
+    assert not barrier.adaptive and barrier.mu == 1e-3
 
 
 def walls(scheme):
