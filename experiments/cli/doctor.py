@@ -84,8 +84,6 @@ def compiler() -> Iterator[tuple[str, str]]:
     yield "version", found.version
     yield "flags", shlex.join(FLAGS)
     yield "SIMD", f"{found.lanes} doubles ({_INSTRUCTIONS[found.lanes]})"
-    vector_math = "libmvec" if found.mvec else "none: sin, cos and exp are not vectorized"
-    yield "vector math", vector_math
 
 
 def engine() -> Iterator[tuple[str, str]]:

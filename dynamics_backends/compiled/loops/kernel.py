@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import math
+import re
 from collections.abc import Sequence
 from functools import lru_cache
 from importlib.resources import files
@@ -27,12 +28,19 @@ from dynamics_backends.rigid_body.model.model import Model
 @lru_cache(maxsize=1)
 def templates() -> str:
     """The C text in front of every kernel."""
-    return "\n".join(template(name) for name in ("lanes/prelude.h", "linear_algebra/ltl.h", "linear_algebra/tensors.h"))
+    return "\n".join([prelude(), *map(template, ("linear_algebra/ltl.h", "linear_algebra/tensors.h"))])
+
+
+@lru_cache(maxsize=1)
+def prelude() -> str:
+    """The C text of vectors over lanes and of their functions."""
+    return "\n".join(template(f"lanes/{name}.h") for name in ("vectors", "vector_math", "prelude"))
 
 
 def template(name: str) -> str:
-    """A C text of the folder templates, by its path there."""
-    return (files("dynamics_backends.compiled") / "templates" / name).read_text()
+    """A C text of the folder templates, by its path there, to stand behind the headers that it includes."""
+    text = (files("dynamics_backends.compiled") / "templates" / name).read_text()
+    return re.sub(r'^#(pragma once|include ".*")\n', "", text, flags=re.M)
 
 
 _ENTRY = """
