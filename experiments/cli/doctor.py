@@ -96,8 +96,19 @@ def engine() -> Iterator[tuple[str, str]]:
         else "number of processors; override with TRAJOPT_THREADS"
     )
     yield "threads", f"{default_threads()} ({source})"
+    yield "C library", _library()
     yield "kernel cache", str(contents())
     yield "prebuilt", _built_ahead()
+
+
+def _library() -> str:
+    """The instruction set that the library of the package is loaded for, or why there is none."""
+    try:
+        from dynamics_backends.machine.library import chosen_instructions, lanes
+
+        return f"{chosen_instructions() or platform.machine()}, {lanes()} doubles in a vector"
+    except (ImportError, ValueError) as error:
+        return str(error)
 
 
 def _built_ahead() -> str:

@@ -37,7 +37,7 @@ from dynamics_backends.compiled.runtime.units import units
 from dynamics_backends.trusted_files import FILE, trusted_folder
 from dynamics_backends.user_input import InputError
 
-NATIVE, MARCH = "native", "TRAJOPT_MARCH"
+NATIVE, MARCH = "native", environment.MARCH
 """This processor's instruction set, and the environment variable that names another one, as -march does."""
 FLAGS = ("-O3", "-fno-math-errno", "-fPIC", "-shared", "-std=gnu11", "-w")
 """No -ffast-math: it would change what NaN and infinity do."""
