@@ -168,7 +168,8 @@ def _declarations(folder: Path) -> Path:
 def _object(command: Sequence[str], text: str, more: Sequence[str]) -> Path:
     """The object of a source, compiled unless it is there."""
     name = hashlib.sha256("\n".join([*command, *FLAGS, *more, _version(command), text]).encode()).hexdigest()[:32]
-    target, source, own = OBJECTS / f"{name}.o", OBJECTS / f"{name}.c", OBJECTS / f"{name}.{os.getpid()}.o"
+    target, own = OBJECTS / f"{name}.o", OBJECTS / f"{name}.{os.getpid()}.o"
+    source = own.with_suffix(".c")
     if not target.exists():
         source.write_text(text)
         _run([*command, *FLAGS, *more, "-c", str(source), "-o", str(own)])
