@@ -11,7 +11,7 @@ INSTALL := $(PIP) install -c constraints.txt -e
 DEMO_OUT := out/demo
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test lint format bench docs docs-quick docs-links pictures clean
+.PHONY: help venv kernels demo test lint format bench docs docs-quick docs-links pictures clean
 
 help:
 	@echo 'make demo    solve the UR5 reach and write its plots into $(DEMO_OUT)'
@@ -24,12 +24,13 @@ help:
 	@echo 'make docs-links  check the links to other sites (needs a network)'
 	@echo 'make pictures  draw the pictures of README.md again'
 	@echo 'make venv    only set up $(VENV) (the other targets do this too)'
+	@echo 'make kernels build the C library again, after a change of its sources'
 	@echo 'make clean   remove build products, caches and $(DEMO_OUT), but not $(VENV)'
 
 venv: $(STAMP)
 	@echo '$(VENV) is ready'
 
-$(STAMP): pyproject.toml constraints.txt tools/install_cyipopt.py
+$(STAMP): pyproject.toml setup.py constraints.txt tools/install_cyipopt.py
 	@command -v '$(PYTHON)' >/dev/null 2>&1 || { \
 	  echo "error: '$(PYTHON)' was not found. Install Python 3.11 or newer, or name it: make venv PYTHON=python3.12" >&2; exit 1; }
 	@'$(PYTHON)' -c 'import sys; sys.exit(sys.version_info < (3, 11))' </dev/null || { \
@@ -57,6 +58,9 @@ $(STAMP): pyproject.toml constraints.txt tools/install_cyipopt.py
 	@echo 'Building the kernels shared by many robots ...'
 	@$(BIN)/trajopt cache --prebuild </dev/null || echo 'warning: without prebuilt kernels first solves take longer' >&2
 	@touch $@
+
+kernels: $(STAMP)
+	@$(BIN)/python tools/build_kernels.py </dev/null
 
 demo: $(STAMP)
 	@$(BIN)/trajopt solve problems/configs/ur5_reach.toml --out $(DEMO_OUT) </dev/null

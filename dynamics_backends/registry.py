@@ -210,7 +210,7 @@ def same_method(backend: DynamicsBackend, map: Map) -> DynamicsBackend:
 
 
 def at_once(backend: DynamicsBackend) -> DynamicsBackend:
-    """A backend of this map by this method without a compiler: NumPy, and the loops that were built with the installation."""
+    """A backend of this map by this method without a compiler: NumPy, and the kernels of the library."""
     found = METHODS[backend.name](unwrapped(backend.map), _READY, **backend.options)
     found.engine, found.options = "numpy", backend.options
     if isinstance(found, Method):
@@ -219,7 +219,7 @@ def at_once(backend: DynamicsBackend) -> DynamicsBackend:
 
 
 def until_compiled(map: Map) -> Map:
-    """The map evaluated without a compiler: by the loops that were built with the installation, where it has a driver."""
+    """The map evaluated without a compiler: by the kernels of the library, where it has a driver."""
     if isinstance(map, HasRecursions):
         return map.until_compiled(ready_driver())
     return map.with_driver(ready_driver()) if isinstance(map, HasDriver) else map
@@ -259,13 +259,14 @@ def shared_driver(tier: str = "auto") -> Any:
 
 
 def fastest_driver() -> Driver:
-    """What evaluates recursions on batches of numbers in least time: compiled loops, or rows of NumPy without a C compiler."""
-    return shared_driver() if _available() == "compiled" else run
+    """What evaluates recursions on batches of numbers in least time: the kernels of the library, with those of a C compiler where
+    there is one."""
+    return shared_driver() if _available() == "compiled" else ready_driver()
 
 
 @lru_cache(maxsize=1)
 def ready_driver() -> Driver:
-    """The driver for recursions at few configurations: compiled kernels from the installation or the cache, else NumPy."""
+    """The driver for recursions at few configurations: the kernels of the library, else NumPy; nothing is compiled."""
     from dynamics_backends.compiled.loops.ready import ReadyLoops
 
     return ReadyLoops()

@@ -2,6 +2,8 @@
 
 import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 os.environ["MPLBACKEND"] = "Agg"
@@ -36,6 +38,20 @@ ON_USERS_ENGINE = tuple(
 """What a user does runs as a user runs it. The folders below are about formulas in Python, or name the engines that they
 compare: they are marked ``numpy``, and single tests elsewhere that evaluate what cannot be traced."""
 SHARED_CACHE = "kernels"
+
+
+def pytest_configure(config):
+    """Build the C library for this machine where it is missing or older than its sources; workers find it."""
+    if hasattr(config, "workerinput"):
+        return
+    root = Path(__file__).resolve().parents[1]
+    folder = root / "dynamics_backends"
+    built = [file.stat().st_mtime for file in (folder / "machine").glob("kernels*") if file.suffix != ".h"]
+    sources = [*folder.rglob("*.py"), *folder.rglob("*.h"), root / "tools" / "build_kernels.py"]
+    newest = max(file.stat().st_mtime for file in sources if file.name != "_declarations.py")
+    if not built or max(built) < newest:
+        plain = {name: value for name, value in os.environ.items() if name != "CC"}
+        subprocess.run([sys.executable, str(root / "tools" / "build_kernels.py"), "--here"], check=True, env=plain)
 
 
 @pytest.fixture(scope="session", autouse=True)

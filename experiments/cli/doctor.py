@@ -84,8 +84,6 @@ def compiler() -> Iterator[tuple[str, str]]:
     yield "version", found.version
     yield "flags", shlex.join(FLAGS)
     yield "SIMD", f"{found.lanes} doubles ({_INSTRUCTIONS[found.lanes]})"
-    vector_math = "libmvec" if found.mvec else "none: sin, cos and exp are not vectorized"
-    yield "vector math", vector_math
 
 
 def engine() -> Iterator[tuple[str, str]]:
@@ -98,8 +96,19 @@ def engine() -> Iterator[tuple[str, str]]:
         else "number of processors; override with TRAJOPT_THREADS"
     )
     yield "threads", f"{default_threads()} ({source})"
+    yield "C library", _library()
     yield "kernel cache", str(contents())
     yield "prebuilt", _built_ahead()
+
+
+def _library() -> str:
+    """The instruction set that the library of the package is loaded for, or why there is none."""
+    try:
+        from dynamics_backends.machine.library import chosen_instructions, lanes
+
+        return f"{chosen_instructions() or platform.machine()}, {lanes()} doubles in a vector"
+    except (ImportError, ValueError) as error:
+        return str(error)
 
 
 def _built_ahead() -> str:

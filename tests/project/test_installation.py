@@ -19,10 +19,15 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from dynamics_backends.machine import instruction_sets
+
 ROOT = Path(__file__).resolve().parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 SHADOWS = ("problems", "experiments")
 LOADED_LATE = ("casadi", "matplotlib", "scipy", "cyipopt", "pydantic", "osqp", "mujoco", "rich", "click", "loky")
+
+
+LIBRARIES = [instruction_sets.PROCESSOR, *map(instruction_sets.library_file, instruction_sets.instruction_sets())]
 
 
 def packaged() -> list[str]:
@@ -46,6 +51,7 @@ def installed(tmp_path_factory) -> Path:
     data = PROJECT["tool"]["setuptools"]["package-data"]
     files = [path for package in packaged() for path in (ROOT / package).glob("*.py")]
     files += [path for package, globs in data.items() for pattern in globs for path in (ROOT / package).glob(pattern)]
+    files += [path for path in LIBRARIES if path.is_file()]  # setup.py builds them into the wheel
     for path in files:
         target = site / path.relative_to(ROOT)
         target.parent.mkdir(parents=True, exist_ok=True)

@@ -21,6 +21,7 @@ from dynamics_backends.compiled.interface.libraries import (
     bound,
     is_there,
     load,
+    prelude,
     template,
 )
 from dynamics_backends.protocol import Array
@@ -63,7 +64,7 @@ def source(ndx: int, nu: int) -> str:
 def abreast(ndx: int, nu: int) -> ctypes.CDLL:
     """The sweeps with one problem in each lane: of kernels/riccati.h, directions.h and attempts.h."""
     head = [
-        template("lanes/prelude.h"),
+        prelude(),
         template("lanes/rows.h"),
         f"#define ABREAST\n#define NDX {ndx}\n#define NU {nu}",
     ]

@@ -31,7 +31,15 @@ from typing import Any
 
 import numpy as np
 
-from dynamics_backends.compiled.interface.libraries import address, aligned, bound, load, struct_of, template
+from dynamics_backends.compiled.interface.libraries import (
+    address,
+    aligned,
+    bound,
+    load,
+    prelude,
+    struct_of,
+    template,
+)
 from dynamics_backends.protocol import Array
 
 KERNELS = tuple(("trajopt.lq", name) for name in ("equality_types.h", "equality_knot.h", "equality_riccati.h"))
@@ -68,7 +76,7 @@ def source(ndx: int, nu: int) -> str:
 @lru_cache(maxsize=16)
 def abreast(ndx: int, nu: int) -> ctypes.CDLL:
     """The sweep with one problem in each lane: kernels/equality_abreast.h."""
-    lanes = [template(f"lanes/{name}.h") for name in ("prelude", "rows")]
+    lanes = [prelude(), template("lanes/rows.h")]
     kernels = [("trajopt.lq", name) for name in ("equality_types.h", "equality_knot.h", "equality_abreast.h")]
     return load("\n".join([*lanes, "#define ABREAST", kernel_source(ndx, nu, kernels)]))
 

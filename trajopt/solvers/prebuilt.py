@@ -1,12 +1,11 @@
-"""Kernels that serve many robots, to be built once, with the installation: sweeps by their sizes, iterations, loops of dynamics."""
+"""Kernels that serve many problems, to be built once, with the installation: sweeps by their sizes, answers of slots."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
 
-from dynamics_backends.compiled.interface.libraries import load, loop_builds
-from dynamics_backends.compiled.interface.sources import step_builds
+from dynamics_backends.compiled.interface.libraries import load
 from trajopt.lq import compiled_lq
 from trajopt.solvers.window import interior_slot, newton_slot, shooting_slot
 
@@ -18,8 +17,6 @@ SIZES = ((4, 1), *((2 * n, n) for n in ARMS), (36, 12))
 
 def steps() -> Iterator[Callable[[], object]]:
     """What there is to build, in parts that may be done side by side; each raises CompilerError."""
-    yield from loop_builds()
-    yield from step_builds()
     yield partial(load, shooting_slot.source())
     yield partial(load, newton_slot.source())
     for sizes in SIZES:

@@ -1,7 +1,6 @@
 """From C source to functions that are called: compilation, the cache, addresses of arrays, workspaces and threads."""
 
-from dynamics_backends.compiled.loops.kernel import template as template, templates as templates
-from dynamics_backends.compiled.loops.ready import loop_builds as loop_builds
+from dynamics_backends.compiled.loops.kernel import prelude as prelude, template as template, templates as templates
 from dynamics_backends.compiled.runtime.ahead import is_there as is_there, loaded_soon as loaded_soon
 from dynamics_backends.compiled.runtime.aside import Aside as Aside, aside as aside
 from dynamics_backends.compiled.runtime.cache import (

@@ -23,7 +23,6 @@ from dynamics_backends.compiled.sources.forces_source import (
     forces_source as forces_source,
     solved_in_loops as solved_in_loops,
 )
-from dynamics_backends.compiled.sources.ready_steps import step_builds as step_builds
 from dynamics_backends.compiled.sources.stepped_function import (
     SteppedContact as SteppedContact,
     stepped_function as stepped_function,

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import ctypes
 import math
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from importlib.resources import files
-from typing import Any
+from typing import Any, NamedTuple
 from weakref import ref
 
 import numpy as np
@@ -27,12 +28,27 @@ from dynamics_backends.rigid_body.model.model import Model
 @lru_cache(maxsize=1)
 def templates() -> str:
     """The C text in front of every kernel."""
-    return "\n".join(template(name) for name in ("lanes/prelude.h", "linear_algebra/ltl.h", "linear_algebra/tensors.h"))
+    return "\n".join([prelude(), *map(template, ("linear_algebra/ltl.h", "linear_algebra/tensors.h"))])
+
+
+@lru_cache(maxsize=1)
+def prelude() -> str:
+    """The C text of vectors over lanes and of their functions."""
+    return "\n".join(template(f"lanes/{name}.h") for name in ("vectors", "vector_math", "prelude"))
 
 
 def template(name: str) -> str:
-    """A C text of the folder templates, by its path there."""
-    return (files("dynamics_backends.compiled") / "templates" / name).read_text()
+    """A C text of the folder templates, by its path there, to stand behind the headers that it includes."""
+    return _without_includes((files("dynamics_backends.compiled") / "templates" / name).read_text())
+
+
+def header(name: str) -> str:
+    """A header of the package's C library, by its name in the folder include."""
+    return _without_includes((files("dynamics_backends.machine") / "include" / name).read_text())
+
+
+def _without_includes(text: str) -> str:
+    return re.sub(r'^#(pragma once|include ".*")\n', "", text, flags=re.M)
 
 
 _ENTRY = """
@@ -43,8 +59,9 @@ return {room};
 }}
 __attribute__((visibility("default"))) void {name}_run(
     const int* const* ti, const double* const* td, const double* const* in, double* const* out, long first, long last,
-    V* room)
+    void* memory)
 {{
+V* room = memory;
 const int *head = ti[0], nb = head[0], nv = head[1], nq = head[2]; (void)nb; (void)nv; (void)nq;
 {pointers}
 for (long n = first; n < last; n += LANES) {{
@@ -106,10 +123,28 @@ class HoldsKernels:
 NO_TABLES: tuple[list[np.ndarray], list[np.ndarray]] = ([np.zeros(3, dtype=np.int32)], [])  # nb, nv, nq = 0
 
 
+class Entry(NamedTuple):
+    """The functions of a kernel. run: of the addresses of tables ti, td, arrays in, out, knots first, last, and the workspace.
+
+    room: vectors of workspace for a robot, from the address of its first table. lanes: doubles in a vector.
+    """
+
+    run: Callable[..., None]
+    room: Callable[[int], int]
+    lanes: int
+
+    @classmethod
+    def compiled(cls, kernel: LoopKernel) -> Entry:
+        """Those of a kernel's text, from the cache or from the compiler."""
+        library = load(text_of(kernel))
+        run = bound(library, f"{kernel.name}_run", "pppp ll p")
+        return cls(run, bound(library, f"{kernel.name}_room", "p", ctypes.c_long), find_toolchain().lanes)
+
+
 class CompiledKernel:
     """A loaded kernel bound to one model's tables; straight-line code reads none and needs no model.
 
-    library: of the kernel's text, default from the cache or the compiler.
+    entry: its functions, default those of the kernel's text.
     """
 
     def __init__(
@@ -117,17 +152,15 @@ class CompiledKernel:
         kernel: LoopKernel,
         model: Model | None,
         shapes: Sequence[tuple[int, ...]],
-        library: ctypes.CDLL | None = None,
+        entry: Entry | None = None,
     ) -> None:
-        library = library or load(text_of(kernel))
-        self._run = bound(library, f"{kernel.name}_run", "pppp ll p")
-        room = bound(library, f"{kernel.name}_room", "p", ctypes.c_long)
+        self._run, room, self._lanes = entry or Entry.compiled(kernel)
         self.tables = NO_TABLES if model is None else (int_tables(model), double_tables(model))
-        self._lanes = find_toolchain().lanes
         if model is not None:
             self.tables[0].extend(sparse.table(model, self._lanes) for sparse in kernel.sparse.values())
         self._sparse = [o in kernel.sparse for o in kernel.outputs]
-        self._ti, self._td = (pointers(t) for t in self.tables)
+        self._tables = [pointers(t) for t in self.tables]
+        self._ti, self._td = map(ctypes.addressof, self._tables)
         self.shapes = list(shapes)
         self._rooms = Rooms(int(room(address(self.tables[0][0]))) * self._lanes)
         self._last_out: tuple[list[ref[np.ndarray]], int, ctypes.Array] = ([], -1, pointers([]))
@@ -158,9 +191,10 @@ class CompiledKernel:
         n = len(arrays[0])
         results = self._results(n) if out is None else out
         pin, pout = pointers(arrays), pointers(results) if out is None else self._pointers_to(results, n)
+        at = ctypes.addressof(pin), ctypes.addressof(pout)
 
         def part(first: int, last: int, room: np.ndarray) -> None:
-            self._run(self._ti, self._td, pin, pout, first, last, address(room))
+            self._run(self._ti, self._td, *at, first, last, address(room))
 
         over_threads(part, n, self._lanes, self._rooms, threads)
         return results

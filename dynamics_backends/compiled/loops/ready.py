@@ -1,103 +1,56 @@
-"""Loops that are there already: a driver that never waits for a compiler.
+"""Recursions by the kernels that are built with the package: a driver that never waits for a compiler.
 
-One kernel of a program serves all robots made of the usual joints.  Those of PROGRAMS are built with the installation, or when
-:func:`loop_builds` are done; programs and numbers without a kernel run on rows of NumPy.
+One kernel of a program serves all robots; programs and numbers without a kernel run on rows of NumPy.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from functools import lru_cache, partial
+from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 from weakref import WeakKeyDictionary
 
 from dynamics_backends.compiled.loops.fields import algebra_of, arrays_of, named, shapes_of
-from dynamics_backends.compiled.loops.kernel import CompiledKernel, text_of
-from dynamics_backends.compiled.loops.loops import USUAL_JOINTS, LoopKernel, loop_kernel
+from dynamics_backends.compiled.loops.kernel import CompiledKernel, Entry
+from dynamics_backends.compiled.loops.loops import LoopKernel
 from dynamics_backends.compiled.loops.sparsity import sparse_outputs
-from dynamics_backends.compiled.runtime.cache import existing, key_of, load
-from dynamics_backends.compiled.runtime.remembered import answered, remembered
-from dynamics_backends.compiled.runtime.toolchain import CompilerError, find_toolchain
-from dynamics_backends.rigid_body.algorithms.aba import ABA, ABA_EXTERNAL
-from dynamics_backends.rigid_body.algorithms.kinematics import MOTION, PLACEMENT
-from dynamics_backends.rigid_body.algorithms.rnea import RNEA
-from dynamics_backends.rigid_body.contact.contact_dynamics import (
-    CONSTRAINED_FINISH,
-    CONSTRAINED_SECOND,
-    CONTACT_FINISH,
-    CONTACT_MOTION,
-    CONTACT_SECOND,
-    CONTACT_START,
-    RATES_AT,
-)
-from dynamics_backends.rigid_body.derivatives.fd_derivatives import FDSVA
-from dynamics_backends.rigid_body.derivatives.fd_second_order import FD_SECOND_ORDER
+from dynamics_backends.machine import library as machine
+from dynamics_backends.machine.library import ffi
 from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.rigid_body.passes import drivers
 from dynamics_backends.rigid_body.passes.passes import Program
-from dynamics_backends.symbols import tracing
 
-_OF_ROTORS = (ABA, FDSVA, FD_SECOND_ORDER, ABA_EXTERNAL, CONTACT_START)
-_PARTS = (
-    PLACEMENT,
-    MOTION,
-    CONTACT_MOTION,
-    RATES_AT,
-    CONTACT_FINISH,
-    CONTACT_SECOND,
-    CONSTRAINED_FINISH,
-    CONSTRAINED_SECOND,
+_TABLES, _GIVEN, _MADE, _HEAD, _ROOM = map(
+    ffi.typeof, ("const int *const *", "const double *const *", "double *const *", "const int *", "void *")
 )
-PROGRAMS = (RNEA, *(variant for p in _OF_ROTORS for variant in (p, p.given("armature"))), *_PARTS)
-"""Inverse dynamics; forward dynamics with first and second derivatives, free and in contact; what reads rotor inertias, of the
-model's and of those that implicit damping adds to."""
-_NAMES = frozenset(p.name for p in PROGRAMS)
 
 
-def loop_builds() -> list[Callable[[], object]]:
-    """What has the kernels of PROGRAMS in the cache, in parts that may be done side by side; each raises CompilerError."""
-    return [partial(remembered, partial(_described, program), *_question(program)) for program in PROGRAMS]
-
-
-def _question(program: Program) -> tuple[Any, ...]:
-    """What the answer depends on: a folder may be shared by machines whose compilers or processors differ."""
-    toolchain = find_toolchain()
-    return "loops", program.name, USUAL_JOINTS, toolchain.definitions, toolchain.fingerprint
-
-
-def _described(program: Program) -> list[Any]:
-    """The name of the program's library, once that is there, and what a caller must know of the kernel."""
-    with tracing:
-        kernel = loop_kernel(program, sorted(USUAL_JOINTS))
-    text = text_of(kernel)
-    load(text)
-    sizes = [kernel.input_sizes, kernel.output_sizes, kernel.workspace]
-    return [key_of(text), kernel.name, kernel.inputs, kernel.outputs, *sizes]
-
-
-@lru_cache(maxsize=len(PROGRAMS))
-def _known(program: Program) -> tuple[Any, LoopKernel] | None:
-    """The library and its kernel; None where they were not built, and without a C compiler, on which their names depend."""
-    try:
-        found = answered(*_question(program))
-    except CompilerError:
+@lru_cache(maxsize=64)
+def _entry(name: str, instructions: str) -> Entry | None:
+    """The functions of a program; None for one that is not in the library."""
+    loop = machine.library().loop_named(name.encode())
+    if loop == ffi.NULL:
         return None
-    library = None if found is None else existing(found[0])
-    if found is None or library is None:
-        return None
-    _, name, inputs, outputs, sizes_in, sizes_out, room = found
-    return library, LoopKernel(name, "", inputs, outputs, sizes_in, sizes_out, room, sparse_outputs(program))
+    cast, function, room = ffi.cast, loop.run, loop.room
+
+    def run(ti: int, td: int, given: int, made: int, first: int, last: int, memory: int) -> None:
+        arrays = cast(_TABLES, ti), cast(_GIVEN, td), cast(_GIVEN, given), cast(_MADE, made)
+        function(*arrays, first, last, cast(_ROOM, memory))
+
+    return Entry(run, lambda head: room(cast(_HEAD, head)), machine.lanes())
 
 
 def ready_kernel(program: Program, model: Model) -> CompiledKernel | None:
-    """The kernel of a program for a model, where it is there; nothing is written or compiled."""
-    serves = program.name in _NAMES and set(model.joint_types) <= set(USUAL_JOINTS)
-    known = _known(program) if serves else None
-    return known and CompiledKernel(known[1], model, shapes_of(program, model), known[0])
+    """The kernel of a program for a model; None for a program that is not in the library."""
+    entry = _entry(program.name, machine.chosen_instructions())
+    if entry is None:
+        return None
+    kernel = LoopKernel(program.name, "", [], list(program.outputs), [], [], "", sparse_outputs(program))
+    return CompiledKernel(kernel, model, shapes_of(program, model), entry)
 
 
 class ReadyLoops:
-    """A driver: kernels for float64 where they are there, rows otherwise."""
+    """A driver: kernels of the library for float64, rows otherwise."""
 
     def __init__(self) -> None:
         self._kernels: WeakKeyDictionary[Model, dict[str, CompiledKernel | None]] = WeakKeyDictionary()

@@ -98,13 +98,6 @@ def remembered(answer: Callable[[], Any], *question: Any) -> Any:
     return known[0]
 
 
-def answered(*question: Any) -> Any:
-    """The answer to a question of :func:`remembered`, where it was asked before; else None."""
-    key = _key("answer", *question)
-    known = None if key is None else known_value(f"{key}{SUFFIX}")
-    return None if known is None else known[0]
-
-
 def remember_sources() -> None:
     """Keep what the toolkit's sources mean, so that edits of docstrings and comments make nothing unknown."""
     with contextlib.suppress(OSError):

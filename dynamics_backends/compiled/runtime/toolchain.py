@@ -12,7 +12,6 @@ import contextlib
 import errno
 import hashlib
 import os
-import platform
 import re
 import shlex
 import shutil
@@ -38,22 +37,15 @@ from dynamics_backends.compiled.runtime.units import units
 from dynamics_backends.trusted_files import FILE, trusted_folder
 from dynamics_backends.user_input import InputError
 
-NATIVE, MARCH = "native", "TRAJOPT_MARCH"
+NATIVE, MARCH = "native", environment.MARCH
 """This processor's instruction set, and the environment variable that names another one, as -march does."""
 FLAGS = ("-O3", "-fno-math-errno", "-fPIC", "-shared", "-std=gnu11", "-w")
 """No -ffast-math: it would change what NaN and infinity do."""
 QUICK = "-Og"
 """What stands behind FLAGS in a first compilation: in half the time of -O1, which leaves straight-line code as long."""
 
-_MVEC_TEST = """
-typedef double V __attribute__((vector_size({bytes})));
-V {prefix}v_sin(V);
-V {prefix}vv_atan2(V, V);
-V probe(V x) {{ return {call}; }}
-"""
-_MVEC_CALLS = ("{prefix}v_sin(x)", "{prefix}vv_atan2(x, x)")
-"""Functions that libmvec has since it exists, and since glibc 2.35: one of each."""
-_LANES = (("__AVX512F__", 8, "_ZGVeN8"), ("__AVX2__", 4, "_ZGVdN4"), ("", 2, "_ZGVbN2"))
+_LANES = (("__AVX512F__", 8), ("__AVX2__", 4), ("", 2))
+"""Doubles in a vector, by the first macro that a compiler defines."""
 
 
 _OUT_OF_SPACE = {
@@ -74,17 +66,14 @@ class CompilerError(RuntimeError):
 
 @dataclass(frozen=True)
 class Toolchain:
-    """A compiler that works: its command, version, the machine's vector lanes and libmvec's name prefix ('' without it).
+    """A compiler that works: its command, version and the machine's vector lanes.
 
-    mvec_more: whether libmvec has atan2, tanh and their like too, as it has since glibc 2.35.
     quick: whether it hurries, at the price of slower code. march: the instruction set of the code.
     """
 
     command: tuple[str, ...]
     version: str
     lanes: int
-    mvec: str
-    mvec_more: bool
     quick: bool = False
     march: str = NATIVE
 
@@ -100,20 +89,15 @@ class Toolchain:
         return (*FLAGS, f"-march={self.march}", *reversed(own), *((QUICK,) if self.quick else ()))
 
     @property
-    def libraries(self) -> tuple[str, ...]:
-        return ("-lmvec", "-lm") if self.mvec else ("-lm",)
-
-    @property
     def definitions(self) -> str:
         """The lines in front of every source."""
-        mvec = f"#define MVEC {self.mvec}\n" if self.mvec else ""
-        return f"#define LANES {self.lanes}\n{mvec}" + ("#define MVEC_MORE\n" if self.mvec_more else "")
+        return f"#define LANES {self.lanes}\n"
 
     @property
     def fingerprint(self) -> str:
         """Everything beside the source on which a compiled library depends."""
         in_cc = self.command[1:]  # words of the user
-        return "\n".join([self.version, *in_cc, *self.flags, *self.libraries, cpu_features()])
+        return "\n".join([self.version, *in_cc, *self.flags, cpu_features()])
 
     def compile(self, source: str, target: Path) -> None:
         """Compile C source to the shared library ``target``, long sources in units side by side.
@@ -132,7 +116,7 @@ class Toolchain:
             else:
                 with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
                     objects = list(pool.map(lambda text: self._object(text, Path(folder), target.parent, done), texts))
-            self._run([*self.flags, *map(str, objects), "-o", str(library), *self.libraries])
+            self._run([*self.flags, *map(str, objects), "-o", str(library), "-lm"])
             if not library.is_file():
                 raise CompilerError(f"{shlex.join(self.command)} wrote no library: {REMEDY_OF_CC}")
             library.chmod(FILE)
@@ -247,7 +231,7 @@ def _examined(command: tuple[str, ...], march: str) -> Toolchain:
     if file is not None:
         with contextlib.suppress(OSError):
             trusted_folder(file.parent)
-            write_value(file, [found.version, found.lanes, found.mvec, found.mvec_more])
+            write_value(file, [found.version, found.lanes])
     return found
 
 
@@ -261,7 +245,7 @@ def _identity(command: tuple[str, ...], march: str) -> Path | None:
         is_program = content.read(4) == b"\x7fELF"
     if not is_program or not re.search(r"(gcc|clang)(-[\d.]+)?$", file.name):
         return None
-    stat, libc = file.stat(), platform.libc_ver()
+    stat = file.stat()
     text = repr(
         (
             command,
@@ -271,9 +255,6 @@ def _identity(command: tuple[str, ...], march: str) -> Path | None:
             stat.st_mtime_ns,
             stat.st_ino,
             cpu_features(),
-            libc,
-            _MVEC_TEST,
-            _MVEC_CALLS,
         )
     )
     return cache_folder() / f"{hashlib.sha256(text.encode()).hexdigest()[:32]}.known"
@@ -284,35 +265,14 @@ def _asked(command: tuple[str, ...], march: str) -> Toolchain:
     macros = _output([*command, f"-march={march}", "-dM", "-E", "-x", "c", "-"])
     if not version or "#define" not in macros:
         raise CompilerError("it is not a C compiler like gcc or clang")
-    lanes, prefix = next((n, p) for macro, n, p in _LANES if macro in macros)
-    old, new = (_links([*command, f"-march={march}"], prefix, lanes, call) for call in _MVEC_CALLS)
-    return Toolchain(command, version, lanes, prefix if old else "", old and new, march=march)
+    lanes = next(n for macro, n in _LANES if macro in macros)
+    return Toolchain(command, version, lanes, march=march)
 
 
 def _output(command: Sequence[str]) -> str:
     """What a command prints when given nothing to read."""
     options: dict[str, Any] = {"capture_output": True, "text": True, "errors": "replace", "input": ""}
     return subprocess.run(command, **options, timeout=120, check=True).stdout
-
-
-def _links(command: Sequence[str], prefix: str, lanes: int, call: str) -> bool:
-    """Whether libmvec has what a call needs for this machine's vectors."""
-    with tempfile.TemporaryDirectory() as folder:
-        c_file, library = Path(folder) / "probe.c", Path(folder) / "probe.so"
-        c_file.write_text(_MVEC_TEST.format(bytes=8 * lanes, prefix=prefix, call=call.format(prefix=prefix)))
-        line = [
-            *command,
-            "-fPIC",
-            "-shared",
-            "-Wl,-z,defs",
-            str(c_file),
-            "-o",
-            str(library),
-            "-lmvec",
-            "-lm",
-        ]
-        done = subprocess.run(line, capture_output=True, stdin=subprocess.DEVNULL, check=False)
-        return done.returncode == 0
 
 
 @lru_cache(maxsize=1)

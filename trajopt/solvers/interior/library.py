@@ -7,7 +7,7 @@ from importlib.resources import files
 
 import numpy as np
 
-from dynamics_backends.compiled.interface.libraries import bound, template
+from dynamics_backends.compiled.interface.libraries import bound, prelude, template
 from trajopt.lq import equality_lq
 from trajopt.lq.equality_lq import allotted, kernel_source
 from trajopt.solvers.structs import structs_in
@@ -62,7 +62,7 @@ class Kernels:
 def source(ndx: int, nu: int) -> str:
     """The text of the functions."""
     constants = [f"#define {name} {value!r}" for name, value in _CONSTANTS.items()]
-    lanes = [template(f"lanes/{name}.h") for name in ("prelude", "rows")]
+    lanes = [prelude(), template("lanes/rows.h")]
     return "\n".join([*constants, *lanes, kernel_source(ndx, nu, _KERNELS)])
 
 

@@ -11,14 +11,9 @@
 
    The scheme is that of trajopt/step/integrators.py, of f that does not depend on time. */
 
-typedef struct {
-    const int *const *ti;
-    const double *const *td;
-    const int *body, *rides, *driven;
-    const double *at, *turn, *ground, *viscous, *damped, *coulomb, *stiffness, *rest, *rotor, *A, *B, *AI;
-    long nb, nv, nq, points, controls, lagged, damps, stages, semi_implicit, substeps, floating;
-    double slip;
-} robot_t;
+#pragma once
+#include "../../../machine/include/steps.h"
+#include "../lanes/prelude.h"
 
 static void cross(const V *a, const V *b, V *restrict r)
 {
@@ -322,7 +317,7 @@ static void step_first(const robot_t *s, V *restrict x, const V *u, V h, V *rest
     memcpy(G, S, sizeof(V) * all);
 }
 
-EXPORT long first_room(const robot_t *s)
+static long first_room(const robot_t *s)
 {
     const int nb = s->nb, nv = s->nv, nq = s->nq, *head = s->ti[0];
     (void)head, (void)nb, (void)nq;
@@ -332,8 +327,8 @@ EXPORT long first_room(const robot_t *s)
 }
 
 /* x_next (knots x (nq + nv)) and its derivative in (x, u), (knots x 2 nv x (2 nv + controls)) */
-EXPORT void first_run(
-    const robot_t *s, const double *x, const double *u, const double *dt, double *next, double *slope, long first, long last, V *room)
+static void first_run(
+    const robot_t *s, const double *x, const double *u, const double *dt, double *next, double *slope, long first, long last, void *room)
 {
     const int nx = s->nq + s->nv, n = 2 * s->nv, w = n + s->controls;
     V *from = room, *held = from + nx, *h = held + s->controls, *G = h + 1, *rest = G + (long)n * w;
@@ -349,7 +344,7 @@ EXPORT void first_run(
     }
 }
 
-EXPORT long steps_room(const robot_t *s)
+static long step_room(const robot_t *s)
 {
     const int nb = s->nb, nv = s->nv, nq = s->nq, *head = s->ti[0];
     (void)head, (void)nb;
@@ -359,8 +354,8 @@ EXPORT long steps_room(const robot_t *s)
 }
 
 /* x_next (knots x (nq + nv)) of the knots first .. last from x, u (knots x controls) and dt (knots) */
-EXPORT void steps_run(
-    const robot_t *s, const double *x, const double *u, const double *dt, double *next, long first, long last, V *room)
+static void step_run(
+    const robot_t *s, const double *x, const double *u, const double *dt, double *next, long first, long last, void *room)
 {
     const int n = s->nq + s->nv;
     V *from = room, *to = from + n, *held = to + n, *delta = held + s->controls, *h = delta + 2 * s->nv, *rest = h + 1;

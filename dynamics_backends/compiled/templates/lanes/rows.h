@@ -1,4 +1,6 @@
-/* Rows of n doubles each, one for each lane, which stand anywhere <-> n vectors.  Before this text stands prelude.h or scalar.h. */
+/* Rows of n doubles each, one for each lane, which stand anywhere <-> n vectors. */
+#pragma once
+#include "prelude.h"
 
 static void pack_rows(const double *const *rows, long n, V *restrict x)
 {

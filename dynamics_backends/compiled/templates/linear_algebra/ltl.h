@@ -2,6 +2,8 @@
    `up` is the parent of each degree of freedom in the tree expanded to single ones, -1 at a root; `end` is one past the last
    degree of freedom of its subtree, which is the range up to there where numbering is depth first; elsewhere others lie between,
    where L is zero.  A factor is L (n x n, rows below the diagonal) and 1/D (n). */
+#pragma once
+#include "../lanes/prelude.h"
 
 /* n degrees of freedom and their branches. */
 typedef struct { int n; const int *up, *end; } branches_t;

@@ -1,5 +1,7 @@
 /* Matrices n x n and tensors n x n x n over DoFs, with structural zeros: an entry vanishes unless its DoFs lie on one path, or in one
    tree.  See ltl.h for up and end: DoFs i < j lie on no common path if j >= end[i]. */
+#pragma once
+#include "ltl.h"
 
 /* Doubles from one knot's n numbers to the next: whole blocks of lanes, so that all of them are aligned. */
 #define PADDED(n) (((n) + LANES - 1) / LANES * LANES)

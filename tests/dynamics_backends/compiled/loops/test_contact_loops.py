@@ -59,14 +59,6 @@ def driver(monkeypatch):
     return CompiledDriver("loops")
 
 
-@pytest.fixture(scope="module")
-def built():
-    """The loops that are built ahead."""
-    for build in ready.loop_builds():
-        build()
-    ready._known.cache_clear()  # somebody may have asked before
-
-
 def given(model, N=5):
     """Rows for the first part, and what the caller finds between the parts."""
     q, v, a = (x.T.copy() for x in state(model, 0, N))
@@ -136,7 +128,7 @@ def test_complex_and_dual_numbers(name, program, driver):
 
 
 @pytest.mark.parametrize("case", SYSTEMS)
-def test_systems_served_at_once(case, built):
+def test_systems_served_at_once(case):
     """First and second derivatives are those of NumPy, to rounding."""
     system = SYSTEMS[case]()
     reference = make_backend(system, "analytic", engine="numpy")
@@ -153,7 +145,7 @@ def test_systems_served_at_once(case, built):
         np.testing.assert_allclose(found, known, rtol=0.0, atol=1e-9 * max(1.0, np.abs(known).max(initial=0.0)))
 
 
-def test_the_loops_serve_contact_without_a_compiler(built, monkeypatch):
+def test_the_loops_serve_contact_without_a_compiler(monkeypatch):
     """No program of a system under contact falls back to rows."""
     by_rows = []
     run = ready.drivers.run

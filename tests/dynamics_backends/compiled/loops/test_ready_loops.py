@@ -1,34 +1,23 @@
-"""Loops that are there already: the numbers of NumPy, no compiler asked, rows where there is no kernel."""
+"""Recursions by the kernels of the library: the numbers of NumPy, no compiler asked, rows where there is no kernel."""
 
 import numpy as np
 import pytest
+from rigid_body_cases import TREES, state, tree
 
 from dynamics_backends.compiled.loops import driver as driver_module, ready
-from dynamics_backends.compiled.runtime import toolchain
-from dynamics_backends.compiled.runtime.toolchain import Toolchain
 from dynamics_backends.protocol import FunctionMap
 from dynamics_backends.registry import at_once, make_backend
+from dynamics_backends.rigid_body.algorithms.aba import ABA
 from dynamics_backends.rigid_body.model.sample_models import chain
 from dynamics_backends.rigid_body.passes import drivers
 from dynamics_backends.systems.bodies.free_body import FreeBody
 from trajopt.step.sensitivities import SampledSystem
 
-pytestmark = pytest.mark.needs_compiler
-
 
 @pytest.fixture
 def no_compiler(monkeypatch):
-    """Whoever compiles fails."""
-    for build in ready.loop_builds():
-        build()
-
-    def refuse(self, source, target):
-        raise AssertionError("something is compiled")
-
-    monkeypatch.setattr(Toolchain, "compile", refuse)
-    ready._known.cache_clear()
-    yield
-    ready._known.cache_clear()
+    """There is none."""
+    monkeypatch.setenv("CC", "/nonexistent")
 
 
 def points(system, seed=3, n=5):
@@ -51,13 +40,13 @@ def test_the_numbers_are_those_of_rows(no_compiler, method):
 def test_kernels_serve_float64_and_only_programs_that_were_built(no_compiler, monkeypatch):
     system, driver = FreeBody(chain(4)), ready.ReadyLoops()
     q, v = np.zeros((4, 1)), np.ones((4, 1))
-    served = driver(ready.ABA, system.model, {"q": q, "v": v, "tau": v})
+    served = driver(ABA, system.model, {"q": q, "v": v, "tau": v})
     assert set(served) == {"a"}  # rows leave all fields behind
-    by_rows = driver(ready.ABA, system.model, {"q": q + 0j, "v": v, "tau": v})
+    by_rows = driver(ABA, system.model, {"q": q + 0j, "v": v, "tau": v})
     assert len(by_rows) > 1
     np.testing.assert_allclose(served["a"], by_rows["a"].real, rtol=1e-12)
-    monkeypatch.setattr(ready, "_NAMES", frozenset())
-    assert len(ready.ReadyLoops()(ready.ABA, system.model, {"q": q, "v": v, "tau": v})) > 1
+    monkeypatch.setattr(ready, "ready_kernel", lambda program, model: None)
+    assert len(ready.ReadyLoops()(ABA, system.model, {"q": q, "v": v, "tau": v})) > 1
 
 
 def test_the_compiling_driver_takes_what_is_there(no_compiler, monkeypatch):
@@ -65,37 +54,18 @@ def test_the_compiling_driver_takes_what_is_there(no_compiler, monkeypatch):
     monkeypatch.setattr(driver_module, "loop_kernel", lambda *_: pytest.fail("a kernel is written"))
     model, rng = chain(4), np.random.default_rng(1)
     given = {name: rng.normal(size=(4, 3)) for name in ("q", "v", "tau")}
-    own, by_rows = driver_module.CompiledDriver()(ready.ABA, model, given), drivers.run(ready.ABA, model, given)
+    own, by_rows = driver_module.CompiledDriver()(ABA, model, given), drivers.run(ABA, model, given)
     np.testing.assert_allclose(own["a"], by_rows["a"], rtol=1e-11)
 
 
-def test_nothing_built_is_no_error(tmp_path, monkeypatch):
-    monkeypatch.setenv("TRAJOPT_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setenv("TRAJOPT_PREBUILT_DIR", str(tmp_path / "prebuilt"))
-    ready._known.cache_clear()
-    assert ready._known(ready.ABA) is None
-    ready._known.cache_clear()
-
-
-def test_without_a_compiler_numpy_serves(monkeypatch):
-    """Checks of problems evaluate the dynamics at x0 by these kernels."""
-    monkeypatch.setenv("CC", "/nonexistent")
-    ready._known.cache_clear()
-    system = FreeBody(chain(3))
-    backend = at_once(make_backend(system, "analytic", engine="numpy"))
-    x, u = np.full((1, 6), 0.1), np.zeros((1, 3))
-    expected = make_backend(system, "analytic", engine="numpy").jacobians(x, u)
-    np.testing.assert_array_equal(backend.jacobians(x, u).fx, expected.fx)
-    assert ready._known(ready.ABA) is None
-    ready._known.cache_clear()
-
-
-def test_kernels_of_another_processor_do_not_serve(no_compiler, monkeypatch):
-    """As where machines share a folder."""
-    assert ready._known(ready.ABA) is not None
-    ready._known.cache_clear()
-    monkeypatch.setattr(toolchain, "cpu_features", lambda: "another processor")
-    assert ready._known(ready.ABA) is None
+@pytest.mark.parametrize("name", TREES)
+def test_all_joints_have_kernels(no_compiler, name):
+    model = tree(name)
+    q, v, tau = (x.T.copy() for x in state(model, 1, 3))
+    given = {"q": q, "v": v, "tau": tau}
+    served = ready.ReadyLoops()(ABA, model, given)
+    assert set(served) == {"a"}
+    np.testing.assert_allclose(served["a"], drivers.run(ABA, model, given)["a"], rtol=1e-9, atol=1e-9)
 
 
 def test_maps_of_users_stay_as_they_are(no_compiler):

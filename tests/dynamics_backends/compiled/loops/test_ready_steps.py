@@ -1,11 +1,10 @@
-"""Time steps by loops that are there already: those of Pinocchio, slopes by differences, the numbers of rows for every scheme."""
+"""Time steps by loops of the library: those of Pinocchio, slopes by differences, the numbers of rows for every scheme."""
 
 import numpy as np
 import pytest
 from contact_cases import FEET, hyq, standing_states
 from rigid_body_cases import tree, twin
 
-from dynamics_backends.compiled.sources import ready_steps
 from dynamics_backends.registry import at_once, make_backend
 from dynamics_backends.rigid_body.model.sample_models import chain
 from dynamics_backends.systems.bodies.free_body import FreeBody
@@ -17,18 +16,8 @@ from dynamics_backends.systems.contact.soft_contact import SoftContact
 from trajopt.step.integrators import SCHEMES
 from trajopt.step.sensitivities import SampledSystem
 
-pytestmark = pytest.mark.needs_compiler
-
 LAWS = {"free": SoftContactLaw(), "friction": SoftContactLaw(friction=0.7), "hunt_crossley": HuntCrossley()}
 SLOPE = Plane(-0.03, (0.02, -0.04, 1.0))
-
-
-@pytest.fixture(scope="module", autouse=True)
-def built():
-    """The loops that are built ahead."""
-    for build in ready_steps.step_builds():
-        build()
-    ready_steps._found.cache_clear()  # somebody may have asked before
 
 
 def damped(model):
@@ -196,12 +185,3 @@ def test_parameters_are_left_to_rows():
     p = {"ground_height": np.array([-0.02])}
     np.testing.assert_allclose(own.step(x, u, 0.0, 2e-4, p), reference.step(x, u, 0.0, 2e-4, p), atol=1e-9)
     assert np.abs(own.step(x, u, 0.0, 2e-4, p) - own.step(x, u, 0.0, 2e-4)).max() > 1e-6
-
-
-def test_nobody_waits_for_what_is_not_there(tmp_path, monkeypatch):
-    monkeypatch.setenv("TRAJOPT_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setenv("TRAJOPT_PREBUILT_DIR", str(tmp_path / "prebuilt"))
-    ready_steps._found.cache_clear()
-    found = SampledSystem(at_once(make_backend(of_hyq(LAWS["free"]), "analytic", engine="compiled")), "rk4")
-    assert found._by_loops is None
-    ready_steps._found.cache_clear()

@@ -181,7 +181,7 @@ def _compiler(tmp_path, script):
     command = tmp_path / "compiler"
     command.write_text(f"#!/bin/sh\n{script}\n")
     command.chmod(0o755)
-    return Toolchain((str(command),), "0", 2, "", False)
+    return Toolchain((str(command),), "0", 2)
 
 
 on_posix = pytest.mark.skipif(os.name != "posix", reason="compilers here are shell scripts")

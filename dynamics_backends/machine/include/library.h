@@ -1,0 +1,5 @@
+/* What a library is built for. */
+#pragma once
+
+/* Doubles in a vector. */
+long lanes(void);

@@ -1,0 +1,68 @@
+"""The C library of the package, loaded for an instruction set, with the declarations of the headers in the folder include.
+
+The best instruction set of this processor is taken; the environment variable TRAJOPT_MARCH names a lesser one (x86-64, x86-64-v3).
+"""
+
+from __future__ import annotations
+
+import os
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from dynamics_backends import environment
+from dynamics_backends.machine.instruction_sets import PROCESSOR, instruction_sets, library_file
+from dynamics_backends.user_input import InputError
+
+_REMEDY = "build it by `pip install -e .`, or in a checkout by `make kernels`"
+
+
+class LibraryMissing(ImportError):
+    """The package was not built; the message names the remedy."""
+
+
+try:
+    from dynamics_backends.machine._declarations import ffi  # type: ignore[import-not-found, unused-ignore]
+except ModuleNotFoundError as _error:
+    raise LibraryMissing(f"the C library of the package was not built ({_error}): {_REMEDY}") from _error
+
+
+@lru_cache(maxsize=8)
+def _opened(file: Path) -> Any:
+    """A loaded library; it stays loaded, since functions do not keep it."""
+    if not file.is_file():
+        raise LibraryMissing(f"the C library {file} is missing: {_REMEDY}")
+    try:
+        return ffi.dlopen(str(file))
+    except OSError as error:
+        raise LibraryMissing(f"the C library {file} cannot be loaded ({error}): {_REMEDY}") from error
+
+
+def chosen_instructions() -> str:
+    """The instruction set that TRAJOPT_MARCH names, or the best one of this processor.
+
+    Raises InputError for a set that this processor lacks, LibraryMissing where the package was not built.
+    """
+    return _chosen(os.environ.get(environment.MARCH, ""))
+
+
+@lru_cache(maxsize=4)
+def _chosen(name: str) -> str:
+    known = instruction_sets()
+    best = _opened(PROCESSOR).best_instruction_set()
+    if name in known[best + 1 :]:
+        raise InputError(
+            f"the environment variable {environment.MARCH} is {name}, whose instructions this processor lacks: set it to "
+            f"{' or '.join(known[: best + 1])}, or unset it"
+        )
+    return name if name in known else known[best]
+
+
+def library() -> Any:
+    """The library for the chosen instruction set. Raises LibraryMissing, InputError."""
+    return _opened(library_file(chosen_instructions()))
+
+
+def lanes() -> int:
+    """Doubles in a vector of the library."""
+    return int(library().lanes())

@@ -1,0 +1,222 @@
+"""Build the C library of the package, for every instruction set, in place or in another folder.
+
+dynamics_backends writes the recursions from the algorithms in Python. Objects are cached in build/kernels by the hash of their
+source, so that a second build compiles what has changed. CC names the compiler (default: cc, gcc or clang).
+
+Usage: python tools/build_kernels.py [--here]
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from cffi import FFI
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from dynamics_backends.compiled.loops.kernel import header, prelude, text_of  # noqa: E402
+from dynamics_backends.compiled.loops.loops import loop_kernel  # noqa: E402
+from dynamics_backends.compiled.sources import steps_source  # noqa: E402
+from dynamics_backends.machine.instruction_sets import (  # noqa: E402
+    FOLDER,
+    PROCESSOR,
+    X86_64,
+    instruction_sets,
+    library_file,
+)
+from dynamics_backends.rigid_body.algorithms import aba, crba, kinematics, regressor, rnea  # noqa: E402
+from dynamics_backends.rigid_body.contact import contact_dynamics  # noqa: E402
+from dynamics_backends.rigid_body.derivatives import (  # noqa: E402
+    fd_derivatives,
+    fd_second_order,
+    fd_tensors,
+    rnea_derivatives,
+    rnea_second_order,
+    rnea_tensors,
+)
+from dynamics_backends.rigid_body.passes.passes import Program  # noqa: E402
+from dynamics_backends.rigid_body.spatial.joints import JOINTS  # noqa: E402
+from dynamics_backends.systems.bodies import rigid_body_quantities  # noqa: E402
+
+MODULES = (
+    *(aba, crba, kinematics, regressor, rnea, contact_dynamics, fd_derivatives, fd_second_order, fd_tensors),
+    *(rnea_derivatives, rnea_second_order, rnea_tensors, rigid_body_quantities),
+)
+"""Modules with programs, all of which are built."""
+WITH_ROTORS = {"aba", "aba_external", "fdsva", "fd_second_order", "contact_start"}
+"""Programs that are also built with rotor inertias as an argument, to which implicit damping adds."""
+HEADERS = ("loops.h", "steps.h", "library.h", "processor.h")
+OBJECTS = ROOT / "build" / "kernels"
+FLAGS = ("-O3", "-fno-math-errno", "-fPIC", "-fvisibility=hidden", "-std=gnu11", "-w")
+PROCESSOR_TEXT = """
+EXPORT int best_instruction_set(void)
+{
+#if defined __x86_64__ || defined _M_X64
+    __builtin_cpu_init();
+    const int v3 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2");
+    const int v4 = v3 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
+                   __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512cd");
+    return v3 + v4;
+#else
+    return 0;
+#endif
+}
+"""
+EXPORT = '#define EXPORT __attribute__((visibility("default")))\n'
+TABLE = """
+#include <string.h>
+{declared}
+static const {kind} *const {kind}_all[] = {{{places}}};
+EXPORT const {kind} *{function}(const char *name)
+{{
+    for (unsigned i = 0; i < sizeof {kind}_all / sizeof *{kind}_all; i++)
+        if (!strcmp({kind}_all[i]->{key}, name)) return {kind}_all[i];
+    return 0;
+}}
+"""
+
+
+def programs() -> Iterator[Program]:
+    """All programs of the modules, once each."""
+    found = {p.name: p for module in MODULES for p in vars(module).values() if isinstance(p, Program)}
+    for program in found.values():
+        yield program
+        if program.name in WITH_ROTORS:
+            yield program.given("armature")
+
+
+def sources() -> dict[str, str]:
+    """The C text of each object of a library, by name."""
+    found = {}
+    for program in programs():
+        kernel = loop_kernel(program, sorted(JOINTS))
+        if any(output.scattered for output in kernel.sparse.values()):
+            continue  # tensors in places that only their tracing tells
+        name = kernel.name
+        loop = f'const loop_t loop_{name} = {{"{name}", {name}_room, {name}_run}};'
+        found[f"loop_{name}"] = "\n".join([header("loops.h"), text_of(kernel), loop])
+    for name, law in steps_source.LAWS.items():
+        steps = f'const steps_t steps_{name} = {{"{name}", step_room, step_run, first_room, first_run}};'
+        found[f"steps_{name}"] = "\n".join([steps_source.source(law), steps])
+    lanes = "\n".join([header("library.h"), prelude(), "EXPORT long lanes(void) { return LANES; }"])
+    tables = [_table(found, "loop", "name"), _table(found, "steps", "law")]
+    return {**found, "library": "\n".join([lanes, header("loops.h"), header("steps.h"), *tables])}
+
+
+def _table(names: Sequence[str] | dict[str, str], kind: str, key: str) -> str:
+    own = [name for name in names if name.startswith(f"{kind}_")]
+    declared = "\n".join(f"extern const {kind}_t {name};" for name in own)
+    places = ", ".join(f"&{name}" for name in own)
+    return TABLE.format(kind=f"{kind}_t", declared=declared, places=places, function=f"{kind}_named", key=key)
+
+
+def compiler() -> list[str]:
+    """The words of CC, or the first compiler on the path. Exits without one."""
+    words = shlex.split(os.environ.get("CC", ""))
+    found = words or [path for path in map(shutil.which, ("cc", "gcc", "clang")) if path][:1]
+    if not found:
+        sys.exit("error: building the package takes a C compiler. Remedy: apt install gcc libc6-dev, or name one in CC")
+    return found
+
+
+def files() -> list[str]:
+    """The names of all files that are built."""
+    return ["_declarations.py", PROCESSOR.name, *(library_file(one).name for one in instruction_sets())]
+
+
+def build(folder: Path = FOLDER, sets: Sequence[str] | None = None) -> list[Path]:
+    """Build the libraries for some instruction sets, default all, into a folder; returns their files. Exits with the compiler's
+    message if it fails."""
+    command, texts = compiler(), sources()
+    folder.mkdir(parents=True, exist_ok=True)
+    made = [_declarations(folder)]
+    OBJECTS.mkdir(parents=True, exist_ok=True)
+    made.append(folder / PROCESSOR.name)
+    text = EXPORT + header("processor.h") + PROCESSOR_TEXT
+    _link(command, [_object(command, text, ())], made[-1])
+    with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+        for instructions in instruction_sets() if sets is None else sets:
+            march = (f"-march={instructions}",) if instructions else ()
+            objects = list(pool.map(lambda text, march=march: _object(command, text, march), texts.values()))
+            made.append(folder / library_file(instructions).name)
+            _link(command, objects, made[-1])
+    return made
+
+
+def _declarations(folder: Path) -> Path:
+    """The module that knows the functions and structs of the headers."""
+    maker = FFI()
+    for name in HEADERS:
+        maker.cdef(re.sub(r"^#.*\n", "", header(name), flags=re.M))
+    maker.set_source("dynamics_backends.machine._declarations", None)
+    target = folder / "_declarations.py"
+    maker.emit_python_code(str(target))
+    return target
+
+
+def _object(command: Sequence[str], text: str, more: Sequence[str]) -> Path:
+    """The object of a source, compiled unless it is there."""
+    name = hashlib.sha256("\n".join([*command, *FLAGS, *more, _version(command), text]).encode()).hexdigest()[:32]
+    target, own = OBJECTS / f"{name}.o", OBJECTS / f"{name}.{os.getpid()}.o"
+    source = own.with_suffix(".c")
+    if not target.exists():
+        source.write_text(text)
+        _run([*command, *FLAGS, *more, "-c", str(source), "-o", str(own)])
+        own.replace(target)
+        source.unlink(missing_ok=True)
+    return target
+
+
+def _link(command: Sequence[str], objects: Sequence[Path], target: Path) -> None:
+    """Link objects, unless the library was linked from the same ones; another process may have the old one loaded."""
+    stamp, names = OBJECTS / f"{target.name}.objects", "\n".join([str(target), *(o.name for o in objects)])
+    if target.exists() and stamp.exists() and stamp.read_text() == names:
+        target.touch()
+        return
+    own = target.with_suffix(f".{os.getpid()}")
+    _run([*command, "-shared", *map(str, objects), "-o", str(own), "-lm"])
+    own.replace(target)
+    stamp.write_text(names)
+
+
+_versions: dict[str, str] = {}
+
+
+def _version(command: Sequence[str]) -> str:
+    key = shlex.join(command)
+    if key not in _versions:
+        _versions[key] = subprocess.run([*command, "--version"], capture_output=True, text=True, check=False).stdout
+    return _versions[key]
+
+
+def _run(command: Sequence[str]) -> None:
+    done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False)
+    if done.returncode:
+        sys.exit(f"error: {shlex.join(command)} failed: {done.stderr.strip()[:2000]}")
+
+
+def best_sets() -> list[str]:
+    """The best instruction set of this machine."""
+    import ctypes
+
+    build(sets=[])
+    known = instruction_sets()
+    return [known[ctypes.CDLL(str(PROCESSOR)).best_instruction_set()]] if known is X86_64 else list(known)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--here", action="store_true", help="for this machine's best instruction set alone")
+    for file in build(sets=best_sets() if parser.parse_args().here else None):
+        print(file)
