@@ -12,7 +12,8 @@ reduced Hessian is positive definite.  So Newton's step, and its quadratic conve
 second term is needed; delta follows the schedule of A. Wächter, L. Biegler, Math. Program. 106, 2006, algorithm IC.
 
 delta I knows nothing of the units of the variables. Programs that have a second Hessian H_0 which is semidefinite everywhere,
-that of Gauss and Newton, use it instead: the largest theta of :data:`SHARES` for which theta H + (1 - theta) H_0 is convex.
+that of Gauss and Newton, use it instead: the largest theta of :data:`SHARES` for which theta H + (1 - theta) H_0 is convex; where
+H_0 has no curvature in some direction, as that of an objective of the last state alone, delta I stays.
 Then the first term is for equations alone: inequalities that it holds to their bounds could not leave the active set.
 
 Solvers differ in what they take for convex: osqp and the active-set methods ask for all of H, the interior-point method for the
@@ -44,6 +45,8 @@ SHARES = (0.5, 0.25, 0.125, 0.0)
 FIRST, SMALLEST, LARGEST = 1e-4, 1e-9, 1e40
 """delta: at the first attempt, at least, and where it ends (delta_0, delta_min, delta_max)."""
 FIRST_GROWTH, GROWTH, DECAY = 100.0, 8.0, 1.0 / 3.0
+CURVED = 1e-12
+"""Least curvature of a second Hessian in every direction, as a share of its largest entry."""
 ACTIVE = 1e-6
 """Inequalities count as active whose multiplier exceeds this share of the largest one (or of 1), and the distance to the bound."""
 
@@ -91,6 +94,8 @@ def convexified(
     share, weights, base = 1.0, WEIGHTS[0] * shape, qp
     if semidefinite is not None:
         other = semidefinite()
+        if not _curved(replace(qp, H=other), solvers):
+            return convexified(qp, y, z, solvers, last_delta, smallest)
         for share in (s for s in SHARES if s <= max(2.0 * last_share, SHARES[-2])):
             base = replace(qp, H=share * qp.H + (1.0 - share) * other)
             candidate = penalized(shifted(base, smallest), weights, upper)
@@ -102,6 +107,12 @@ def convexified(
     while not solver.is_convex(candidate := shifted(base, delta)) and delta < LARGEST:
         delta *= growth
     return Convexified(candidate, solver, smallest + delta, weights, upper, share)
+
+
+def _curved(qp: QP, solvers: Sequence[QPSolver]) -> bool:
+    """Whether a semidefinite Hessian has curvature in all directions that the equations leave, for some solver."""
+    least = CURVED * float(np.abs(qp.H.data).max(initial=0.0))
+    return least > 0.0 and any(solver.is_convex(shifted(qp, -least)) for solver in solvers)
 
 
 def penalized(qp: QP, weights: Array, upper: Array) -> QP:

@@ -308,3 +308,15 @@ def test_a_second_semidefinite_hessian_makes_convex_without_regard_to_units():
     found = convexified(qp, *none, (make_qp_solver("interior_point"),), semidefinite=lambda: abs(H))
     assert found.share == 0.25
     np.testing.assert_allclose(found.qp.H.toarray(), np.diag([1e3, 0.5e-3]))
+
+
+@pytest.mark.parametrize(("curvature", "mixed"), [(2.0, True), (0.0, False)])
+def test_a_second_hessian_without_curvature_is_not_mixed_in(curvature, mixed):
+    """That of an objective of the last state knows nothing of the controls: QPs by it have their solutions at bounds."""
+    H, infinite = sp.csc_matrix(np.diag([-1.0, 1.0])), np.full(2, np.inf)
+    qp = QP(H, np.ones(2), sp.csc_matrix((0, 2)), np.zeros(0), np.zeros(0), -infinite, infinite)
+    other = sp.csc_matrix(np.diag([curvature, 1.0]))
+    solvers = (make_qp_solver("interior_point"),)
+    found = convexified(qp, np.zeros(0), np.zeros(2), solvers, semidefinite=lambda: other)
+    assert (found.share < 1.0) == mixed
+    assert (found.delta > 1.0) != mixed
