@@ -245,23 +245,29 @@ LEAST_CERTAIN = 1e-4
 """And larger than this: rounded goals and bounds contradict each other by less."""
 
 
-def violation_remains(at: Measured, *, stationary: bool) -> Status:
+def violation_remains(at: Measured, *, stationary: bool, in_rollout: bool = False) -> Status:
     """The violation is not reduced: locally infeasible with a certificate, else stalled. No other function decides this.
 
     at: the errors with the largest violation, and the worst constraint. stationary: True if the solver has found the point to be a
-    stationary one of a norm of the violation, within the bounds.
+    stationary one of a norm of the violation, within the bounds. in_rollout: the worst constraint is that of the controls' rollout.
     """
     violation, tolerance = at.errors.violation or 0.0, at.tolerances.violation or 0.0
     if stationary and violation > max(CERTAIN * tolerance, LEAST_CERTAIN):
-        return infeasible_nearby(at.iterations, at.worst)
+        return infeasible_nearby(at.iterations, at.worst, in_rollout=in_rollout)
     result = f"The violation hardly falls, and nothing proves that it cannot vanish; stalled{_after(at.iterations)}"
-    return _ended(StatusCode.STALLED, result, at, STALLED_ADVICE)
+    status = _ended(StatusCode.STALLED, result, at, STALLED_ADVICE)
+    return (
+        replace(status, message=f"{status.message[:-1]}{_IN_ROLLOUT}.") if in_rollout and status.component else status
+    )
+
+
+_IN_ROLLOUT = " in the rollout of the controls (the states have open defects)"
 
 
 def infeasible_nearby(iterations: int, worst: WorstConstraint | None, *, in_rollout: bool = False) -> Status:
     """The status of a certificate (:func:`violation_remains`); in_rollout: the rollout of the controls violates ``worst`` most."""
     where = _largest(worst)
-    where += " in the rollout of the controls (the states have open defects)" if where and in_rollout else ""
+    where += _IN_ROLLOUT if where and in_rollout else ""
     result = f"No feasible point nearby{_after(iterations)}: a stationary point of the constraint violation"
     advice = "Relax the named constraint, or start from another guess: a feasible point may exist elsewhere."
     return Status(StatusCode.LOCALLY_INFEASIBLE, f"{result}{where}.", component=_name(worst), advice=advice)

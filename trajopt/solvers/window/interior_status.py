@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from math import isfinite
 
+import numpy as np
+
 from trajopt.guesses.guesses import Guess, constant_guess
-from trajopt.results.status import Status, StatusCode
+from trajopt.results.status import Status
 from trajopt.solvers import termination
 from trajopt.solvers.direct.transcription import Transcription
 from trajopt.solvers.interior.stage_program import Point, StageProgram
@@ -36,9 +38,11 @@ def status_of(ended: Ended, o: IPMOptions, program: StageProgram, p: Point | Gue
     if end is End.UNBOUNDED:
         return termination.unbounded(n, ended.objective)
     if end in (End.LEAST_VIOLATION, End.STALLED):
-        at = at._replace(worst=_worst(program, p))
-        status = termination.violation_remains(at, stationary=end is End.LEAST_VIOLATION)
-        return _named_in_rollout(status, program, p, n)
+        nlp = _named(program, Guess(p.xs, p.us))
+        simulated = nlp_diagnosis.worst_in_rollout(nlp, nlp.simulated(nlp.variables(p.xs, p.us)))
+        at = at._replace(worst=simulated or _worst(program, p, defects=False))
+        least = end is End.LEAST_VIOLATION
+        return termination.violation_remains(at, stationary=least, in_rollout=simulated is not None)
     if end is End.NO_STEP:
         return termination.line_search_failed(termination.NO_RESTORATION, at._replace(worst=_worst(program, p)))
     return non_finite(program, Guess(p.xs, p.us))
@@ -51,15 +55,6 @@ def crossed_bounds(program: StageProgram) -> Status | None:
         return None
     found = nlp_diagnosis.crossed_bounds(_named(program, constant_guess(program.ocp)))
     return None if found is None else termination.infeasible(found)
-
-
-def _named_in_rollout(status: Status, program: StageProgram, p: Point | Guess, iterations: int) -> Status:
-    """The status of a stationary point of the violation with the constraint that the rollout of its controls violates most."""
-    if status.code is not StatusCode.LOCALLY_INFEASIBLE:
-        return status
-    nlp = _named(program, Guess(p.xs, p.us))
-    worst = nlp_diagnosis.worst_in_rollout(nlp, nlp.simulated(nlp.variables(p.xs, p.us)))
-    return status if worst is None else termination.infeasible_nearby(iterations, worst, in_rollout=True)
 
 
 def non_finite(program: StageProgram, guess: Guess) -> Status:
@@ -83,7 +78,11 @@ def _named(program: StageProgram, guess: Guess) -> Transcription:
     return Transcription(program.ocp, guess, hessian="gauss_newton", engine="numpy")
 
 
-def _worst(program: StageProgram, p: Point | Guess) -> termination.WorstConstraint | None:
+def _worst(program: StageProgram, p: Point | Guess, *, defects: bool = True) -> termination.WorstConstraint | None:
+    """The constraint violated most; defects: the dynamics count as constraints."""
     nlp = _named(program, Guess(p.xs, p.us))
     w = nlp.variables(p.xs, p.us)
-    return nlp_diagnosis.worst_constraint(nlp, w, nlp.evaluate(w)[1])
+    g = nlp.evaluate(w)[1]
+    if not defects:
+        g = np.where([name.startswith("dynamics of ") for name in nlp.g_names], 0.0, g)
+    return nlp_diagnosis.worst_constraint(nlp, w, g)
