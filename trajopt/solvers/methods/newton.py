@@ -12,8 +12,8 @@ states, stay small.  Where most of the cost is the force that holds a weight, ga
 share of the travel of the states, which has their unit.
 Multipliers of the dynamics are costates under feedback (:mod:`trajopt.solvers.shooting.optimality`).
 Bounds on the controls are a barrier (:mod:`trajopt.solvers.window.barrier`), a step is judged by a filter
-(:mod:`trajopt.solvers.rules.filter`); where short steps follow each other, damped ones compete with them; and where the
-filter accepts none, the motion is restored: rolled out from x0 under the last policy, without gaps.
+(:mod:`trajopt.solvers.rules.filter`), and where the filter accepts none, the motion is restored: rolled out from x0 under the last
+policy, without gaps.
 
 D. Mayne, Int. J. Control 3, 1966; J. F. O. De O. Pantoja, Int. J. Control 47, 1988 (the stagewise Newton step); A. Waechter,
 L. Biegler, Math. Program. 106, 2006 (filter, barrier, inertia correction).
@@ -30,14 +30,12 @@ from trajopt.results.status import SOLVED, STATIONARY
 from trajopt.solvers.methods.method import End, Ended, Report, Size, Solve
 from trajopt.solvers.methods.requests import (
     FRACTIONS,
-    KEPT,
     NOWHERE,
     Accept,
     Direction,
     FirstGains,
     Gains,
     IsFinite,
-    Keep,
     OnBounds,
     Point,
     Request,
@@ -59,9 +57,8 @@ FIRST, LEAP, GROWTH, DECAY = 1e-4, 100.0, 8.0, 1.0 / 3.0
 """The first delta, its factors until one has served and after, and what a later one starts from (Waechter & Biegler 2006, IC)."""
 SMALLEST, LARGEST = 1e-20, 1e20
 """Range of delta: small enough for a cost in any unit."""
-SHORT, PATIENCE, RIVALS = 0.25, 4, 3
-"""The fourth short step in a row, one no longer than the share SHORT of what the bounds allow, is taken only if damped ones, at
-most RIVALS, do no better."""
+SHORT = 0.25
+"""A step no longer than this share of what the bounds allow is short."""
 FAR, PLAIN = 0.1, 4
 """After a step without curvature, up to PLAIN further ones are first sought without it too, while they are not short and the
 gradient is above the share FAR of the size of its terms."""
@@ -115,7 +112,7 @@ class Newton:
         self.at = NOWHERE
         self.kkt = self.stop = nan
         self.mu = self.last_delta = self.change = 0.0
-        self.iteration = self.restored = self.idle = self.short = self.plain = 0
+        self.iteration = self.restored = self.idle = self.plain = 0
         self.fraction: int | None = None
         self.begun, self.reported = False, -1
         self.least = inf
@@ -244,7 +241,7 @@ class Newton:
         return (1 << len(FRACTIONS)) - (1 << first)
 
     def _step(self) -> Generator[Request, Any, Found | None]:
-        """A step that the filter accepts; None if there is none. Where short ones follow each other, damped ones compete."""
+        """A step that the filter accepts; None if there is none."""
         widest, past = self.size.widest, len(FRACTIONS)
         found = None
         if widest < past - 1 and self.plain > 0 and self.at.scaled > FAR:
@@ -253,30 +250,9 @@ class Newton:
         if found is None:
             found = yield from self._damped_step(0, widest, past, 0.0)
             self.plain = PLAIN if found is not None and found.fraction == past - 1 else 0
-        self.short = self.short + 1 if found is not None and found.is_short else 0
-        if found is None or self.short:
+        if found is None or found.is_short:
             self.plain = 0
-        return found if found is None or self.short < PATIENCE else (yield from self._best_of_rivals(found))
-
-    def _best_of_rivals(self, best: Found) -> Generator[Request, Any, Found]:
-        """The best of a short step and more damped ones, by phi + |costate| theta: exact where no costate is larger."""
-        delta, before, widest = best.delta, self.last_delta, self.size.widest
-        best = yield from self._kept(best)
-        for _ in range(RIVALS):
-            rival = yield from self._damped_step(1 - best.place, widest, widest + 1, self._raised(delta))
-            if rival is None:
-                break
-            rival = yield from self._kept(rival)
-            delta, was_short = rival.delta, rival.is_short
-            best = min(best, rival, key=lambda step: step.phi + self.at.costate * step.theta)
-            if not was_short:
-                break
-        self.last_delta = best.delta or before
-        return best
-
-    def _kept(self, found: Found) -> Generator[Request, Any, Found]:
-        yield Keep(found.place, found.row)
-        return found._replace(row=KEPT)
+        return found
 
     def _damped_step(self, place: int, first: int, past: int, delta: float) -> Generator[Request, Any, Found | None]:
         """A step that the filter accepts, with more damping than delta until there is one."""

@@ -1,0 +1,127 @@
+"""Best known objectives of the first-try benchmark: data beside the benchmark, improved by ``--best``.
+
+    best_known.csv    group, instance, seed, objective, and the start that found it
+
+An objective counts if dynamics and constraints hold at the knots.
+"""
+
+from __future__ import annotations
+
+import csv
+import zlib
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+import trajopt as to
+from experiments.benchmarks.first_try.runs import FEASIBLE, Job, Row, instances
+
+FILE = Path(__file__).with_name("best_known.csv")
+SOLVERS = ("ddp", "fddp", "sqp", "ipm")
+"""Further solvers from the guess of the instance; "auto" and "dms" have rows of their own."""
+RANDOM, BY_IPOPT = ("ddp", "ipm"), 2
+"""Solvers from random guesses, and from how many of these IPOPT (dms) starts, which takes ten times as long."""
+SHOOTING = ("ddp", "fddp")
+"""Solvers that are left out where there are constraints."""
+SPREAD = 1.0
+"""Standard deviation of random detours of the states [rad, m], and of controls relative to their limits or to 1."""
+Key = tuple[str, str, int]
+
+
+class Best(NamedTuple):
+    """The least objective of an instance; start: the solver, and its guess where that is random."""
+
+    group: str
+    instance: str
+    seed: int
+    objective: float
+    start: str
+
+    @property
+    def key(self) -> Key:
+        """The instance."""
+        return self.group, self.instance, self.seed
+
+
+def read_best(path: Path = FILE) -> dict[Key, Best]:
+    """The stored objectives; none without a file."""
+    if not path.exists():
+        return {}
+    with path.open(newline="", encoding="utf-8") as file:
+        lines = [
+            Best(r["group"], r["instance"], int(r["seed"]), float(r["objective"]), r["start"])
+            for r in csv.DictReader(file)
+        ]
+    return {best.key: best for best in lines}
+
+
+def write_best(best: dict[Key, Best], path: Path = FILE) -> None:
+    """Write the objectives, sorted by instance."""
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(Best._fields)
+        writer.writerows(b._replace(objective=float(f"{b.objective:.10g}")) for _, b in sorted(best.items()))
+
+
+def improved(best: dict[Key, Best], found: Iterable[Best]) -> dict[Key, Best]:
+    """The smaller objective of each instance."""
+    both = dict(best)
+    for b in found:
+        if b.key not in both or b.objective < both[b.key].objective:
+            both[b.key] = b
+    return both
+
+
+def from_rows(rows: Iterable[Row]) -> list[Best]:
+    """The objectives of feasible rows."""
+    return [Best(r.group, r.instance, r.seed, r.objective, r.solver) for r in rows if r.feasible]
+
+
+def searched(job: Job, starts: int) -> list[Best]:
+    """Objectives of an instance by :data:`SOLVERS` from its guess, and by :data:`RANDOM` from ``starts`` random guesses.
+
+    job: names the instance, and the time limit of each solve.
+    """
+    instance = next(i for i in instances(job.group, job.seed) if i.name == job.instance)
+    ocp, guess = instance.build()
+    found = []
+    for start, solver, first in _starts(ocp, guess, job, starts):
+        options = {} if job.time_limit is None else {"time_limit": job.time_limit}
+        try:
+            solution = to.solve(ocp, first, options, solver=solver)
+        except Exception:  # a solver that does not take the problem
+            continue
+        if solution.status.code.value in FEASIBLE:
+            found.append(Best(job.group, job.instance, job.seed, float(solution.cost), start))
+    return found
+
+
+def _starts(ocp: to.OCP, guess: Any, job: Job, starts: int) -> Iterator[tuple[str, str, to.Guess]]:
+    for solver in SOLVERS:
+        if solver not in SHOOTING or not ocp.constraints():
+            yield solver, solver, guess
+    rng = np.random.default_rng([job.seed, zlib.crc32(job.instance.encode())])
+    for i in range(starts):
+        first = random_guess(ocp, guess, rng)
+        for solver in (*RANDOM, "dms") if i < BY_IPOPT else RANDOM:
+            if solver not in SHOOTING or not ocp.constraints():
+                yield f"{solver}, random guess {i}", solver, first
+
+
+def random_guess(ocp: to.OCP, guess: Any, rng: np.random.Generator) -> to.Guess:
+    """A random motion of the first half of the state, from the start to anywhere, and random controls held along it."""
+    N, ndx = ocp.horizon, ocp.manifold.ndx
+    move, half = np.zeros((N + 1, ndx)), (ndx + 1) // 2
+    share = np.asarray(ocp.times) / ocp.times[-1]
+    away, bend = SPREAD * rng.standard_normal((2, half))
+    move[:, :half] = np.outer(share, away) + np.outer(np.sin(np.pi * share), bend)
+    xs = np.ascontiguousarray(ocp.manifold.integrate(np.asarray(guess.xs).T, move.T).T)
+    bounds, us = ocp.control_bounds, np.asarray(guess.us, dtype=float)
+    size = np.ones_like(us)
+    if bounds is not None:
+        widths = 0.25 * (bounds[1] - bounds[0])
+        size = np.where(np.isfinite(widths), widths, 1.0)
+    us = us + 0.3 * SPREAD * size * rng.standard_normal(us.shape[1])
+    return to.Guess(xs, us if bounds is None else np.clip(us, *bounds))
