@@ -24,7 +24,7 @@ GOAL = np.array([0.4, 0.3, 0.0, 0.0])
 
 def swing(goal=GOAL, corner=0.4):
     """A double pendulum reaches a posture; its joints below a speed and out of a corner."""
-    body = to.FreeBody(to.load_robot("double_pendulum"))
+    body = to.FreeBody(to.load_robot("double_pendulum", turns="counted"))
     dynamics = to.SampledSystem(to.make_backend(body, "analytic"), "semi_implicit_euler")
     terms = [to.control_cost(2, weight=1e-2), to.state_cost(body.manifold, GOAL, [0.1, 0.1, 0.01, 0.01], name="way")]
     slow = to.state_bounds(body.manifold, [-np.inf, -np.inf, -2.0, -2.0], [np.inf, np.inf, 1.4, 1.4], name="speed")
