@@ -99,7 +99,9 @@ def _finer(dt: Array, factor: int) -> _Grid:
 
 def on_grid_of(ocp: OCP, other: OCP, motion: Any) -> Guess:
     """A motion xs, us for another problem on the time grid of this one; motion: a solution, whose controls may be interpolated."""
-    own = SimpleNamespace(times=other.times, xs=np.asarray(motion.xs), us=np.asarray(motion.us))
+    xs = np.asarray(motion.xs)
+    times = other.times_of(xs) if other.in_scaled_time else other.times
+    own = SimpleNamespace(times=times, xs=xs, us=np.asarray(motion.us))
     guess = resampled_guess(ocp, own)
     last = getattr(motion, "meta", {}).get(LAST_CONTROL)
     if last is not None:

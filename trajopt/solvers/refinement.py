@@ -161,9 +161,9 @@ class Substeps(_Improving):
         finer = _with_substeps(self._next)
         if finer is None:
             return None
-        first = self.best or solution
+        first, solved = self.best or solution, self.solved
         again = self._again(solution, finer)
-        self.best = first  # until the replay agrees
+        self.best, self.solved = first, solved  # until the replay agrees
         return again
 
 
