@@ -14,6 +14,8 @@ from dynamics_backends import environment
 from dynamics_backends.machine.instruction_sets import PROCESSOR, instruction_sets, library_file
 from dynamics_backends.user_input import InputError
 
+BETWEEN = {"x86-64-v2": "x86-64"}
+"""Instruction sets that no library is built for, and the one below."""
 _REMEDY = "build it by `pip install -e .`, or in a checkout by `make kernels`"
 
 
@@ -55,6 +57,7 @@ def _chosen(name: str) -> str:
             f"the environment variable {environment.MARCH} is {name}, whose instructions this processor lacks: set it to "
             f"{' or '.join(known[: best + 1])}, or unset it"
         )
+    name = BETWEEN.get(name, name)
     return name if name in known else known[best]
 
 

@@ -94,6 +94,7 @@ def report_lines(solution: Reported) -> list[Line]:
     for number, attempt in enumerate(attempts, 1):
         knots = attempt.get("knots", most)
         on = f" on {knots} knots" if knots < most else ""
+        on = " from a coarse solution" if attempt.get("from_coarse") else on
         ended = f"{attempt['status']}, {attempt['iterations']} iterations"
         lines.append(Line(f"attempt {number}: {attempt['solver']}{on}, {ended}"))
     return [*lines, *check_lines(solution)]

@@ -40,14 +40,12 @@ from trajopt.results.status import STOPPED, Status, StatusCode
 from trajopt.solvers import termination
 from trajopt.solvers.measures import largest_violation
 from trajopt.solvers.options import AutoOptions
-from trajopt.solvers.time_limits import remaining, start_of_solve
+from trajopt.solvers.time_limits import enough_time, remaining, start_of_solve
 from trajopt.step.contraction import has_curvature
 from trajopt.validation.broken_limits import constraint_violations
 
 ASTRAY = (StatusCode.LINE_SEARCH_FAILED, StatusCode.NOT_POSITIVE_DEFINITE, StatusCode.NON_FINITE, StatusCode.UNBOUNDED)
 ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh")
-ENOUGH_TIME = 0.1
-"""Share of the time limit that has to be left for another attempt."""
 KEPT = 1e-6
 """Dynamics and bounds off by less are kept by a motion of a failed attempt."""
 
@@ -110,7 +108,7 @@ def in_turn(
         elif main:
             start = start_of_next(main[-1], guess)
         at = time.perf_counter()
-        if solutions and limit is not None and at - began > (1.0 - ENOUGH_TIME) * limit:
+        if solutions and not enough_time(limit, began):
             out_of_time = True
             break
         found = yield Try(attempt, start, remaining(limit, began))
@@ -202,6 +200,7 @@ def _entry(attempt: Attempt, found: Solution, seconds: float, broken: bool) -> d
         "solver": attempt.solver,
         "without": "bounds on the state" if attempt.relaxed else "",
         "knots": attempt.ocp.horizon,
+        "from_coarse": attempt.restart,
         "breaks them": broken,
         "status": str(found.status.code),
         "message": found.status.message,
@@ -259,7 +258,8 @@ def keeps(ocp: OCP, s: Solution) -> bool:
 
 def _end(attempt: Mapping[str, Any], knots: int) -> str:
     """Why another attempt followed this one; knots: of the problem."""
-    broke, on = attempt["breaks them"], f" on {attempt['knots']} knots" if attempt["knots"] < knots else ""
-    if broke:
+    on = f" on {attempt['knots']} knots" if attempt["knots"] < knots else ""
+    on = " from a coarse solution" if attempt["from_coarse"] else on
+    if attempt["breaks them"]:
         return "violated state limits that were left out"
     return f"{'converged' if attempt['status'] == StatusCode.CONVERGED else 'ended with ' + attempt['status']}{on}"

@@ -24,8 +24,8 @@ from trajopt.solvers.methods.delegation import iterations_of
 
 SHARE = 0.9
 """The part of goal_tolerance that is given to the solver; the rest covers its own tolerance."""
-LEAST, NEAR = 1e-3, 10.0
-"""Violations between these multiples of goal_tolerance may come from rounded goals."""
+LEAST, NEAR = 1e-9, 10.0
+"""Violations from LEAST, in the units of the rows, to NEAR times goal_tolerance may come from rounded goals."""
 _FAILED = (
     StatusCode.INFEASIBLE,
     StatusCode.LOCALLY_INFEASIBLE,
@@ -67,7 +67,7 @@ def nearly_met(ocp: OCP, status: Status, xs: Array, us: Array, tolerance: float)
     if not (np.isfinite(xs).all() and np.isfinite(us).all()):
         return False
     worst = largest_violation(ocp, xs, us, tolerance)
-    return worst is not None and LEAST <= worst.ratio <= NEAR
+    return worst is not None and worst.ratio * tolerance >= LEAST and worst.ratio <= NEAR
 
 
 def with_goal_tolerance(

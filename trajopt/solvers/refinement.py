@@ -81,14 +81,19 @@ def near(options: Any) -> Any:
 class _Improving:
     """The last solution that a further solve has not made worse, the problem that it solves, and why there is no better one."""
 
-    def __init__(self, ocp: OCP) -> None:
+    def __init__(self, ocp: OCP, has_time: Callable[[], bool]) -> None:
         self.solved = self._next = ocp
+        self._has_time = has_time
         self.solves, self.reason = 0, ""
         self.best: Solution | None = None
 
-    def _again(self, solution: Solution, ocp: OCP) -> Again:
-        """The solve of another problem, after a solution of the last one."""
-        self.best, self.solved, self._next, self.solves = solution, self._next, ocp, self.solves + 1
+    def _again(self, solution: Solution, ocp: OCP) -> Again | None:
+        """The solve of another problem, after a solution of the last one; None if there is no time for it."""
+        self.best, self.solved = solution, self._next
+        if not self._has_time():
+            self.reason = "The time limit left no time for another solve."
+            return None
+        self._next, self.solves = ocp, self.solves + 1
         return Again(ocp, Guess(solution.xs, solution.us), solution.multipliers)
 
     def _accept(self, solution: Solution) -> None:
@@ -111,8 +116,10 @@ class _Improving:
 class Margins(_Improving):
     """Tightens inequalities that are violated between the knots; measure: the violations of a solution."""
 
-    def __init__(self, ocp: OCP, measure: Callable[[Solution], BetweenKnots | None]) -> None:
-        super().__init__(ocp)
+    def __init__(
+        self, ocp: OCP, measure: Callable[[Solution], BetweenKnots | None], has_time: Callable[[], bool]
+    ) -> None:
+        super().__init__(ocp, has_time)
         self._measure, self._least = measure, np.inf
         self.rounds = 0
         """The number of margins of the best solution."""

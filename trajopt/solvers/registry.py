@@ -38,7 +38,7 @@ from trajopt.solvers.options import (
 from trajopt.solvers.own_method import own_solver
 from trajopt.solvers.requirements import requirement_errors
 from trajopt.solvers.success import FEASIBLE, Tolerances, assessed, solver_measures, unchecked
-from trajopt.solvers.time_limits import counted, interrupting, remaining
+from trajopt.solvers.time_limits import counted, enough_time, interrupting, start_of_solve
 from trajopt.stage.kept import Kept, borrowed
 from trajopt.stage.not_compiled import gathered
 from trajopt.stage.start import Start, served, starting
@@ -265,24 +265,25 @@ def _solved(
     """See :func:`solve`; margins: for the motion between the knots, if the options say so. And the problem with margins."""
     solver, chosen = chosen_options(solver, options)
     approximated = approximated_hessian(ocp, solver, chosen)
-    if check:
-        warnings = require_solvable(ocp, warm.guess, solver, chosen)
-    else:
-        warnings = []
-        _require_shapes(ocp, warm.guess)
-        _require(requirement_errors(ocp, solver, chosen))
-    warm = replace(warm, guess=warm.guess._replace(xs=ocp.manifold.without_jumps(ocp.x0, warm.guess.xs)))
-    with gathered() as slow, starting(start), served() as engines:
+    with gathered() as slow, starting(start), served() as engines, counted():
+        if check:
+            warnings = require_solvable(ocp, warm.guess, solver, chosen)
+        else:
+            warnings = []
+            _require_shapes(ocp, warm.guess)
+            _require(requirement_errors(ocp, solver, chosen))
+        warm = replace(warm, guess=warm.guess._replace(xs=ocp.manifold.without_jumps(ocp.x0, warm.guess.xs)))
         solves = _Solves(
             SOLVERS[solver][0], chosen, callback, lambda: (list(engines), replace(slow, parts=[*slow.parts]))
         )
-        first = solves.plain(ocp, warm)
-        solution, held = with_goal_tolerance(ocp, warm, first, solves.plain, chosen.goal_tolerance)
+        solution, held = solves.plain(ocp, warm), ocp
+        if solves.has_time():
+            solution, held = with_goal_tolerance(ocp, warm, solution, solves.plain, chosen.goal_tolerance)
         tight = problem = held
         if margins:
             solution, tight = solves.with_margins(held, solution)
         if check:
-            solution = checked(held, solution, chosen, tight)
+            solution = solves.checked(held, solution, tight)
         if check and solver == DEFAULT_SOLVER:
             solution, problem = solves.until_replayed(held, solution)
         elapsed, (served_by, slow) = solves.seconds, solves.work
@@ -313,11 +314,13 @@ class _Solves:
         self._records = 0
         self.seconds, self.work = 0.0, work()
 
+    def has_time(self) -> bool:
+        """True if enough of the time limit is left for another solve."""
+        return enough_time(self._options.time_limit, start_of_solve())
+
     def plain(self, ocp: OCP, warm: WarmStart, options: Any = None) -> Solution:
-        """A solve with what is left of the time limit."""
+        """A solve; its time limit counts from the first one on."""
         options = options or self._options
-        if options.time_limit is not None and self.seconds:
-            options = replace(options, time_limit=remaining(options.time_limit, time.perf_counter() - self.seconds))
         tell = self._callback
         if tell is not None and self._records:
             tell = Continued(tell, self._records)
@@ -334,7 +337,7 @@ class _Solves:
             return solution, ocp
         from trajopt.solvers.refinement import Margins, consecutive_solves, near
 
-        margins, options = Margins(ocp, partial(_between_knots, ocp, self._options)), near(self._options)
+        margins, options = Margins(ocp, partial(_between_knots, ocp, self._options), self.has_time), near(self._options)
         solutions = consecutive_solves(solution, margins, lambda again: self.plain(again.ocp, again.warm, options))
         return margins.result(solutions, "margins", margins.rounds), margins.solved
 
@@ -344,24 +347,31 @@ class _Solves:
 
         def solve_again(again: Again) -> Solution:
             found, tight = self.with_margins(again.ocp, self.plain(again.ocp, again.warm))
-            return checked(again.ocp, found, self._options, tight)
+            return self.checked(again.ocp, found, tight)
 
-        substeps = Substeps(ocp)
+        substeps = Substeps(ocp, self.has_time)
         solutions = consecutive_solves(solution, substeps, solve_again)
         if len(solutions) == 1:
             return solution, ocp
         return substeps.result(solutions, "substeps", substeps.factor), substeps.solved
 
+    def checked(self, ocp: OCP, solution: Solution, tight: OCP) -> Solution:
+        """The solution with the status of the checks, or as far as the time limit allows; see :func:`checked`."""
+        found: Any = None
+        limit = self._options.time_limit
+        with interrupting(limit):
+            found = checked(ocp, solution, self._options, tight)
+        if found is not None:
+            return found
+        meta = {**solution.meta, "replay": {"left_out": f"time_limit = {limit:g} s left no time for it"}}
+        return replace(solution, status=termination.unchecked_at_limit(solution.status, limit), meta=meta)
+
 
 def _within_limit(run: Any, ocp: OCP, warm: WarmStart, options: Any, callback: Callback | None) -> Solution:
     """A solve whose iterations are interrupted behind its time limit; the guess, if it has not begun by then."""
     limit, found = options.time_limit, None
-    with interrupting(limit) as watchdog, counted():
-        try:
-            found = run(ocp, warm, options, callback)
-        except KeyboardInterrupt:
-            if watchdog is None or not watchdog.expired:
-                raise
+    with interrupting(limit) as watchdog:
+        found = run(ocp, warm, options, callback)
     found = _not_begun(ocp, warm.guess) if found is None else found
     if watchdog is not None and watchdog.expired and found.status.code is StatusCode.INTERRUPTED:
         found = replace(found, status=termination.interrupted_at_limit(limit, found.iterations))

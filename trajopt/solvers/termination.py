@@ -159,6 +159,18 @@ def interrupted_at_limit(limit: float, iterations: int) -> Status:
     return Status(StatusCode.TIME_LIMIT, message, advice=advice)
 
 
+def unchecked_at_limit(status: Status, limit: float) -> Status:
+    """A status whose checks the time limit [s] has cut off: a success is none without them."""
+    code = StatusCode.TIME_LIMIT if status.success else status.code
+    advice = status.advice or "Increase time_limit, which includes the checks after a solve."
+    return replace(
+        status,
+        code=code,
+        message=f"{status.message} time_limit = {limit:g} s left no time for the checks.",
+        advice=advice,
+    )
+
+
 def not_started() -> Status:
     """Ctrl-C before a problem of a batch had its turn."""
     return Status(StatusCode.INTERRUPTED, "Interrupted before this problem started; it has no trajectory.")

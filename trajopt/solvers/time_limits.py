@@ -12,11 +12,13 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from contextvars import ContextVar
 
 LEAST_TIME = 1e-3
 """Minimum time limit of a further solve [s]."""
+ENOUGH_TIME = 0.1
+"""Share of the time limit that has to be left for another solve."""
 GRACE = 1.0
 """Seconds that an iteration may take behind the limit."""
 _start: ContextVar[float | None] = ContextVar("start_of_solve", default=None)
@@ -36,6 +38,11 @@ def start_of_solve() -> float:
     """When the solve began of which the caller is part, now outside of :func:`counted` [s]."""
     start = _start.get()
     return time.perf_counter() if start is None else start
+
+
+def enough_time(limit: float | None, began: float) -> bool:
+    """True if enough of a time limit [s] is left for another solve, since then."""
+    return limit is None or time.perf_counter() - began <= (1.0 - ENOUGH_TIME) * limit
 
 
 def remaining(limit: float | None, began: float) -> float | None:
@@ -69,26 +76,33 @@ class Watchdog:
                 self._start(self._again)
 
     def stop(self) -> None:
-        """Interrupt no more."""
+        """Interrupt no more. An interrupt may come while it waits for the lock; then it is called again."""
+        self._active = False
         with self._lock:
-            self._active = False
             self._timer.cancel()
-            if self.expired:  # and not raised yet
-                _raise_in(self._thread, None)
+        if self.expired:  # and not raised yet
+            _raise_in(self._thread, None)
 
 
 @contextmanager
 def interrupting(limit: float | None) -> Iterator[Watchdog | None]:
-    """Inside, KeyboardInterrupt is raised GRACE seconds after a limit; None without one."""
+    """Inside, KeyboardInterrupt is raised GRACE seconds behind a limit [s] that counts from :func:`start_of_solve`; it ends the
+    block and goes no further. None without a limit.
+    """
     if limit is None:
         yield None
         return
-    watchdog = Watchdog(limit + GRACE, max(limit, GRACE))
+    left = limit - (time.perf_counter() - start_of_solve())
+    watchdog = Watchdog(max(left, 0.0) + GRACE, max(limit, GRACE))
     try:
-        yield watchdog
-    finally:
-        with suppress(KeyboardInterrupt):
+        try:
+            yield watchdog
+        finally:
             watchdog.stop()
+    except KeyboardInterrupt:
+        watchdog.stop()
+        if not watchdog.expired:
+            raise
 
 
 def _raise_in(thread: int, exception: type[KeyboardInterrupt] | None) -> None:

@@ -63,6 +63,7 @@ def test_a_goal_that_is_rounded_out_of_a_plane_is_met(solver, off):
     assert found.cost == pytest.approx(exact.cost, rel=1e-4)
     batch = to.solve_batch(in_a_plane(off), {"x0": np.zeros((2, 4))}, solver=solver)
     assert batch.success.all(), batch.messages
+    assert batch[1].meta.get("goal_tolerance") == found.meta.get("goal_tolerance")
 
 
 @pytest.mark.parametrize("solver", ["ipm", "dms", "sqp"])
@@ -75,6 +76,12 @@ def test_the_tolerance_is_an_option(solver):
     assert abs(found.xs[-1, 0] - 0.123556) <= 1e-3
     with pytest.raises(ValueError, match="goal_tolerance"):
         to.solve(rounded, solver=solver, options={"goal_tolerance": -1.0})
+
+
+def test_a_larger_tolerance_holds_for_small_contradictions_too():
+    found = to.solve(in_a_plane(3e-6), solver="ipm", options={"goal_tolerance": 1e-2})
+    assert found.status.code is StatusCode.CONVERGED, found.status
+    assert found.meta["goal_tolerance"] == 1e-2
 
 
 def test_goals_without_contradictions_are_met_exactly():

@@ -56,6 +56,7 @@ def test_a_solution_whose_replay_never_agrees_is_the_first_one():
     ocp = replace(pendulum("euler", 12), replay_tolerance=1e-9)
     found = to.solve(ocp)
     assert found.status.code == "does_not_hold" and found.meta["substeps"] == 1
+    assert found.problem.phases[0].dynamics.substeps == 1
     assert f"With {2**DOUBLINGS} times as many substeps the replay disagrees, too." in found.status.message
     first = to.solve(ocp, solver="ipm")
     np.testing.assert_allclose(found.xs, first.xs, atol=1e-6)

@@ -50,6 +50,32 @@ def test_a_solve_in_another_thread_is_interrupted_too(monkeypatch):
     assert found[0].status.code is StatusCode.TIME_LIMIT
 
 
+def test_checks_end_with_the_limit_too(monkeypatch):
+    monkeypatch.setattr(time_limits, "GRACE", 0.1)
+    solution = to.solve(slow_pendulum(), None, {"time_limit": 0.2}, solver="slq")
+    assert solution.status.code is StatusCode.TIME_LIMIT and "no time for the checks" in solution.status.message
+    assert solution.meta["replay"] == {"left_out": "time_limit = 0.2 s left no time for it"}
+
+
+def test_an_interrupt_while_a_watchdog_is_stopped_ends_it_all_the_same(monkeypatch):
+    raised, cancel = [], threading.Timer.cancel
+
+    def interrupted(timer):
+        if not raised:
+            raised.append(True)
+            watchdogs[0].expired = True
+            raise KeyboardInterrupt
+        cancel(timer)
+
+    monkeypatch.setattr(threading.Timer, "cancel", interrupted)
+    monkeypatch.setattr(time_limits, "_raise_in", lambda *_: None)
+    watchdogs = []
+    with time_limits.interrupting(10.0) as watchdog:
+        watchdogs.append(watchdog)
+    watchdog._interrupt()
+    assert raised and not watchdog._active and watchdog._timer.finished.is_set()
+
+
 def test_nothing_is_interrupted_behind_a_solve():
     with time_limits.interrupting(1e-3) as watchdog:
         pass

@@ -21,7 +21,10 @@ from trajopt.solvers.success import unchecked_status
 
 MEASURES = ("gradient", "defect", "kkt", "violation")
 """What is told of the end of each problem: ``meta["gradients"]`` and so on."""
-_ONE = {f"{name}s": name for name in ("solve_time", *MEASURES)} | {"attempts": "attempts"}
+_ONE = {f"{name}s": name for name in ("solve_time", *MEASURES)} | {
+    "attempts": "attempts",
+    "goal_tolerances": "goal_tolerance",
+}
 """By the name of a list in the metadata of a batch, that of the problem's own value in a solution."""
 
 
@@ -40,11 +43,11 @@ class BatchSolution:
     K (n, N, nu, ndx), k (n, N, nu): feedback gains and last feed-forward steps, where they were asked for. K and k of a problem
     that no solver was given (see its status) are zero, its trajectory is the guess, its cost NaN.
     meta: solver, options, seconds of the whole, and how the work was shared; "solve_times" (n,) of each [s], of those that were
-    solved in lanes its share of the time of all that stood beside it; "gradients", "kkts", "violations" (n,), the largest gradient,
-    scaled measure and violation of gaps and constraints at the end of each, and but for the interior point "defects" (n,), the
-    largest gap, NaN of those that were solved as alone; "rounds" of inner solves where these have constraints; "attempts", those of
-    "auto" by problem; "stopped", True where Ctrl-C ended the batch. model: of the robot, if there is one. marks: of the
-    first problem, to be shown.
+    solved in lanes its share of the time of all that stood beside it; "gradients", "kkts", "violations" (n,), the largest
+    gradient, scaled measure and violation of gaps and constraints at the end of each, and but for the interior point "defects"
+    (n,), the largest gap, NaN of those that were solved as alone; "rounds" of inner solves where these have constraints;
+    "attempts", those of "auto" by problem; "goal_tolerances" (n,), the tolerance of goals that were relaxed, None of others;
+    "stopped", True where Ctrl-C ended the batch. model: of the robot, if there is one. marks: of the first problem, to be shown.
     """
 
     xs: Array
@@ -129,6 +132,8 @@ def gathered(
     each: dict[str, list[Any]] = {f"{name}s": [np.nan] * n for name in ("solve_time", *MEASURES)}
     if any(isinstance(s, Solution) and "attempts" in s.meta for s in found.values()):
         each["attempts"] = [[] for _ in range(n)]
+    if any(isinstance(s, Solution) and s.meta.get("goal_tolerance") is not None for s in found.values()):
+        each["goal_tolerances"] = [None] * n
     for i, s in found.items():
         if isinstance(s, Status):
             status[i] = s

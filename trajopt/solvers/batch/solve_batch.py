@@ -139,7 +139,8 @@ def _with_goal_tolerance(
         if s.status.success:
             count = int(found.iterations[i]) + s.iterations
             status = by_tolerance(s.status, int(found.iterations[i]), tolerance)
-            solutions[i] = replace(s, status=status, iterations=count)
+            meta = {**s.meta, "goal_tolerance": tolerance}
+            solutions[i] = replace(s, status=status, iterations=count, meta=meta)
     return gathered(batch, solutions, gains=rest["gains"], meta=found.meta)
 
 
