@@ -138,11 +138,11 @@ def hop(engine="numpy"):
     return OCP(parts, x0, (state_cost(manifold, manifold.identity(), 3.0),))
 
 
-def soft_hop(engine="numpy"):
+def soft_hop(engine="numpy", substeps=2):
     """The leg above soft ground, 12 knots."""
     model = tree("floating2", 2)
     system = SoftContact(model, [FOOT])
-    dynamics = SampledSystem(make_backend(system, "analytic", engine=engine), "semi_implicit_euler", 2)
+    dynamics = SampledSystem(make_backend(system, "analytic", engine=engine), "semi_implicit_euler", substeps)
     manifold, rng = system.manifold, np.random.default_rng(0)
     x0 = manifold.integrate(manifold.identity()[:, None], 0.1 * rng.standard_normal((manifold.ndx, 1)))[:, 0]
     x0[2] -= float(kinematics.frame_position(model, x0[: model.nq, None], model.frame_id(FOOT))[2][0]) - 0.002

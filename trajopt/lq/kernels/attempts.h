@@ -166,7 +166,7 @@ EXPORT void lq_attempts(lq_attempt *lane, long N, const lq_asked *of,
     hessians_of(*of, w->by, end, 0, delta);
     for (int s = 0; s < MOST_SHARES; s++) memcpy(w->by[s].Vx[end], w->q, sizeof w->q), memset(w->by[s].Vx_by[end], 0, sizeof w->q);
     hold_end(under, w->q, end);
-    num cost = w->cost, costate = most_of(number(0.0), w->q, N_);
+    num cost = w->cost;
     for (long i = N - 1; i >= 0; i--) {
         motion_t *p = motion + i;
         const int own = i & 1, next = !own;
@@ -192,7 +192,6 @@ EXPORT void lq_attempts(lq_attempt *lane, long N, const lq_asked *of,
         }
         ROWS_OF((lane[l].under ? lane[l].under : lane[l].K[last]) + i * M_ * N_, M_ * N_, -1, w->K)
         PRODUCT(under->lambda[own], under->g, w->K, 1, M_, N_, 1);
-        costate = most_of(costate, under->lambda[own], N_);
         for (int a = 0; a < M_; a++) whole += under->g[a] * 0.0;
         for (int a = 0; a < N_; a++) whole += under->lambda[own][a] * 0.0;
     }
@@ -209,7 +208,7 @@ EXPORT void lq_attempts(lq_attempt *lane, long N, const lq_asked *of,
     if (of->asked) attempted_steps(lane, N, motion, barrier, slope, w);
     for (int l = 0; l < LANES; l++) {
         lane[l].finite = OF(whole, l) == 0.0;
-        lane[l].cost = OF(cost, l), lane[l].defect = OF(defect, l), lane[l].theta = OF(theta, l), lane[l].costate = OF(costate, l);
+        lane[l].cost = OF(cost, l), lane[l].defect = OF(defect, l), lane[l].theta = OF(theta, l);
         lane[l].gradient = OF(gradient, l), lane[l].scaled = OF(scaled, l);
         for (int s = 0; of->asked && s < 3; s++) lane[l].slope[s] = OF(slope[s], l);
     }

@@ -59,7 +59,7 @@ typedef struct {
    du_by: how these grow with mu, where they stand at mu = 0.
 
    finite: whether cost, gaps, costates and gradient are; convex: the shares that do, as bits; share: the number of the first one, or -1.
-   cost, defect and theta (largest entry and l1 norm of the gaps), costate (largest entry); gradient and scaled: its largest entry, as it is and by
+   cost, defect and theta (largest entry and l1 norm of the gaps); gradient and scaled: its largest entry, as it is and by
    the size of its terms, see stationarity of lq.py; slope: of the cost along the step, slope[0] + slope[1] mu + slope[2] mu^2. */
 typedef struct {
     double delta;
@@ -68,7 +68,7 @@ typedef struct {
     lq_barrier barrier;
     double *K[MOST_SHARES], *k[MOST_SHARES], *dx, *du, *k_by[MOST_SHARES], *dx_by, *du_by;
     long finite, convex, share;
-    double cost, defect, theta, costate, gradient, scaled, slope[3];
+    double cost, defect, theta, gradient, scaled, slope[3];
 } lq_attempt;
 
 /* What is attempted: shares of the curvature (MOST_SHARES, falling from 1 to 0), and which of them for some problem, as bits. */

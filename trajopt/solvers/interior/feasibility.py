@@ -39,6 +39,8 @@ ARMIJO, SHORTEST = 1e-4, 1e-6
 MU_LEAST, MU_SHARE = 1e-9, 0.1
 IDLE, SAME = 40, 0.98
 """Where so many steps leave this share of |c|, no more follow."""
+SLOW = 0.5
+"""The last steps were slow if as many as were made, at their rate, would leave this share of |c|."""
 AWAY, WEIGHT = 1e-2, 0.1
 """The barrier parameter at the start, as a share of |c|_infinity; and the share of |c|^2 that all bounds together may weigh.
 A heavier barrier would lead to the middle of the bounds, and not to feasible points."""
@@ -86,7 +88,8 @@ class Restoration:
             if time.perf_counter() > r.deadline:
                 break
         stationary = self._slope(point) <= NEARLY_LEAST * self._norm(point)
-        return Restored(end, count, objective, at, stationary), point
+        slow = len(sizes) == IDLE and (sizes[-1] / sizes[0]) ** (count / (IDLE - 1)) > SLOW
+        return Restored(end, count, objective, at, stationary, slow), point
 
     def come_back(self, point: Point) -> None:
         """Write the states and v where the last run began to a point."""

@@ -7,12 +7,10 @@ from trajopt.solvers.methods.method import End as End, Size as Size
 from trajopt.solvers.methods.requests import (
     FRACTIONS as FRACTIONS,
     GAUSS_NEWTON as GAUSS_NEWTON,
-    KEPT as KEPT,
     Accept as Accept,
     Direction as Direction,
     FirstGains as FirstGains,
     IsFinite as IsFinite,
-    Keep as Keep,
     OnBounds as OnBounds,
     Point as Point,
     Restore as Restore,

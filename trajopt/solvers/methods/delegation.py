@@ -65,7 +65,7 @@ def started_twice(
     Answers are solutions, or None where the solve was stopped before. Returns the status of a problem without a solve.
     """
     began = start_of_solve()
-    found = yield SolveRequest(options, max_iterations, remaining(options.time_limit, began))
+    found = yield SolveRequest(options, max_iterations, options.time_limit)
     if found is None:
         return termination.not_started()
     left = max_iterations - found.iterations

@@ -369,8 +369,9 @@ class InteriorPoint:
         self.objective, self.at = found.objective, found.at
         self._report(0.0, 0.0)
         self.stationary = found.stationary
-        self.hopeless |= found.verdict == HOPELESS or (crept and found.verdict in (LEAST_VIOLATION, STUCK))
-        if crept and self.hopeless:
+        self.hopeless |= found.verdict == HOPELESS or (found.verdict == OUT and found.slow)
+        self.hopeless |= crept and found.verdict in (LEAST_VIOLATION, STUCK)
+        if crept and self.hopeless and found.verdict != OUT:
             self.objective, self.at = yield Return()
             self._measure((yield measure))
             return None

@@ -170,7 +170,7 @@ class Restore(NamedTuple):
 
 class Restored(NamedTuple):
     """Where it ended and how, see :mod:`trajopt.solvers.interior.feasibility`; stationary: whether no step reduces more than a
-    thousandth of the violation to first order.
+    thousandth of the violation to first order; slow: whether as many steps again would leave most of it, at the rate of the last.
     """
 
     verdict: str
@@ -178,6 +178,7 @@ class Restored(NamedTuple):
     objective: float
     at: Violation
     stationary: bool = False
+    slow: bool = False
 
 
 class Return(NamedTuple):

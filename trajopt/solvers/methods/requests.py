@@ -5,7 +5,7 @@ one that answers, in the slot of the problem; requests and answers carry a few n
 
 the point                  where the solve is: trajectory, expansion, costates, errors
 the last step              the policy of the step that led there
-two steps, in places 0, 1  a policy, its linear step (dx, du) and its longest step length, with up to one trajectory kept for each
+two steps, in places 0, 1  a policy, its linear step (dx, du) and its longest step length
 trials                     the trajectories of the step lengths tried last, by row
 
 N knots, states of dimension n (tangent), m controls.  ``mu`` is the weight of the barrier of the bounds on the controls, 0
@@ -25,8 +25,6 @@ GAUSS_NEWTON = len(FRACTIONS) - 1
 """The number of the fraction without curvature."""
 TINY = 2.2250738585072014e-308
 """The smallest cost that errors are compared with."""
-KEPT = -1
-"""The row of a trajectory that was kept."""
 
 
 class Start(NamedTuple):
@@ -76,16 +74,9 @@ class Roll(NamedTuple):
     most: int
 
 
-class Keep(NamedTuple):
-    """Keep the trajectory of a row of trials with the step in a place. No answer (None)."""
-
-    place: int
-    row: int
-
-
 class Accept(NamedTuple):
-    """Go to the trajectory of a row of trials along the step in a place (:data:`KEPT`: to the kept one), expand there, and let
-    the multipliers of the bounds take their own step.
+    """Go to the trajectory of a row of trials along the step in a place, expand there, and let the multipliers of the bounds take
+    their own step.
 
     asked: fractions of the curvature that the next step will ask for, as bits. Answer: the new :class:`Point`.
     """
@@ -129,9 +120,8 @@ class Point(NamedTuple):
 
     gradient: largest entry of the Lagrangian's gradient in the controls; scaled: by the size of its terms
     (:mod:`trajopt.solvers.shooting.optimality`). defect, theta: largest gap of the dynamics, and l1 norm of all. travel: l1 norm of
-    the differences between the states of neighboring knots. costate: largest entry. least, greatest: of the products of multipliers
-    and slacks of the bounds. logs: the barrier with mu = 1.
-    found: see the request. NaN where numbers are not finite.
+    the differences between the states of neighboring knots. least, greatest: of the products of multipliers and slacks of the
+    bounds. logs: the barrier with mu = 1. found: see the request. NaN where numbers are not finite.
     """
 
     cost: float
@@ -140,7 +130,6 @@ class Point(NamedTuple):
     defect: float
     theta: float
     travel: float
-    costate: float
     least: float
     greatest: float
     logs: float
@@ -156,7 +145,7 @@ class Point(NamedTuple):
         return rest if self.scaled <= rest else self.scaled
 
 
-NOWHERE = Point(nan, nan, nan, nan, nan, nan, nan, inf, -inf, 0.0, 0.0)
+NOWHERE = Point(nan, nan, nan, nan, nan, nan, inf, -inf, 0.0, 0.0)
 """Before there is a point."""
 
 
@@ -204,4 +193,4 @@ class Solved(NamedTuple):
     k: Array
 
 
-Request = Start | FirstGains | IsFinite | Step | Roll | Keep | Accept | Restore | OnBounds | Turn | Gains
+Request = Start | FirstGains | IsFinite | Step | Roll | Accept | Restore | OnBounds | Turn | Gains

@@ -266,8 +266,9 @@ def _ipopt_options(o: DMSOptions, warm: bool) -> Mapping[str, Any]:
         "bound_relax_factor": 0.0,  # bounds are met as they stand
         "check_derivatives_for_naninf": "yes",
     }
-    if o.time_limit is not None:
-        options["max_wall_time"] = remaining(o.time_limit, start_of_solve())
+    limit = remaining(o.time_limit, start_of_solve())
+    if limit is not None:
+        options["max_wall_time"] = float(limit)
     if o.barrier < NEAR:
         options |= dict.fromkeys(_PUSHED, NEAR_PUSH) | {"bound_mult_init_method": "mu-based"}
     if warm:

@@ -16,13 +16,11 @@ from trajopt.solvers.methods.method import Size
 from trajopt.solvers.methods.requests import (
     FRACTIONS,
     GAUSS_NEWTON,
-    KEPT,
     Accept,
     Direction,
     FirstGains,
     Gains,
     IsFinite,
-    Keep,
     OnBounds,
     Point,
     Restore,
@@ -50,12 +48,11 @@ class _At(NamedTuple):
 
 
 class _Step(NamedTuple):
-    """A policy, its linear step and its longest length; the trajectory that was kept with it."""
+    """A policy, its linear step and its longest length."""
 
     policy: Policy
     linear: LQStep
     longest: float
-    kept: tuple[Array, Array] | None = None
 
 
 class NewtonNumpy(Answering):
@@ -78,7 +75,6 @@ class NewtonNumpy(Answering):
             IsFinite: lambda _: bool(np.isfinite(self._at.expansion.cost)) and self._is_finite(self._at.expansion.lq),
             Step: self._step,
             Roll: self._roll,
-            Keep: self._keep,
             Accept: self._accept,
             Restore: self._restore,
             OnBounds: self._on_bounds,
@@ -138,17 +134,14 @@ class NewtonNumpy(Answering):
         optimality, d = at.optimality, at.expansion.lq.d
         gradient = float(np.abs(optimality.gradient).max(initial=0.0))
         relative = float(np.abs(scaled(optimality, optimality.gradient)).max(initial=0.0))
-        costate = float(np.abs(optimality.costates).max())
-        if not np.isfinite([at.expansion.cost, gradient, costate, np.abs(d).sum()]).all():
+        if not np.isfinite([at.expansion.cost, gradient, np.abs(optimality.costates).max(), np.abs(d).sum()]).all():
             gradient = relative = np.nan
         products, logs = (np.inf, -np.inf), 0.0
         if self._barrier is not None:
             products, logs = self._barrier.products(at.us), float(self._barrier.logs(at.us))
         gaps = float(np.abs(d).max(initial=0.0)), float(np.abs(d).sum())
         travel = float(np.abs(np.diff(at.xs, axis=0)).sum())
-        return Point(
-            float(at.expansion.cost), gradient, relative, *gaps, travel, costate, *products, logs, float(found)
-        )
+        return Point(float(at.expansion.cost), gradient, relative, *gaps, travel, *products, logs, float(found))
 
     def _start(self, _: Start) -> float:
         xs, us = self._guess
@@ -251,21 +244,9 @@ class NewtonNumpy(Answering):
         theta = float(np.abs(tried.defects[i]).sum()) if np.isfinite(tried.xs[i]).all() else np.inf
         return Trial(float(tried.cost[i]), logs, theta)
 
-    def _row(self, place: int, row: int) -> tuple[Array, Array]:
-        step = self._steps[place]
-        if row == KEPT:
-            assert step is not None and step.kept is not None
-            return step.kept
-        return self._trials.xs[row], self._trials.us[row]
-
-    def _keep(self, r: Keep) -> None:
-        step = self._steps[r.place]
-        assert step is not None
-        self._steps[r.place] = step._replace(kept=self._row(*r))
-
     def _accept(self, r: Accept) -> Point:
         self._set_mu(r.mu)
-        step, (xs, us) = self._steps[r.place], self._row(r.place, r.row)
+        step, xs, us = self._steps[r.place], self._trials.xs[r.row], self._trials.us[r.row]
         assert step is not None
         expansion = self._expanded(xs, us)
         if self._barrier is not None:

@@ -28,7 +28,6 @@ from trajopt.solvers.methods.requests import (
     FirstGains,
     Gains,
     IsFinite,
-    Keep,
     OnBounds,
     Point,
     Restore,
@@ -100,7 +99,7 @@ def layout(s: Sizes) -> Layout:
         point = motion | blocks | {"x_next": (N, nx), "costs": (N + 1,), "A": (N, n, n), "B": (N, n, m), "d": (N, n)}
         point |= {"q": (N + 1, n), "r": (N, m), "lambda": (N + 1, n), "g": (N, m)}
     shapes: dict[str, tuple[int, ...]] = {}
-    for prefix, count, arrays in (("points", 2, point), ("steps", 3, taken | motion)):
+    for prefix, count, arrays in (("points", 2, point), ("steps", 3, taken)):
         shapes |= {f"{prefix}_{i}_{name}": shape for i in range(count) for name, shape in arrays.items()}
     if windowed:
         shapes |= {f"ahead_{name}": taken[name] for name in ("dx", "du")}
@@ -236,7 +235,6 @@ class NewtonSlot(ArraySlot):
         self._is_finite = function("is_finite", "p")
         self._solve_step = function("solve_step", "plll dd")
         self._try = function("try", "plll", ctypes.c_long)
-        self._keep = function("keep", "pll")
         self._accept = function("accept", "plll d")
         self._restore = function("restore", "pl d")
         self._on_bounds, self._turn = function("on_bounds", "p"), function("turn", "p")
@@ -247,7 +245,6 @@ class NewtonSlot(ArraySlot):
             IsFinite: lambda _: bool(self._number(self._is_finite)),
             Step: self._stepped,
             Roll: self._rolled,
-            Keep: lambda r: self._keep(self.address, *r),
             Accept: lambda r: self._point(self._accept, *r),
             Restore: lambda r: self._point(self._restore, *r),
             OnBounds: lambda _: self._point(self._on_bounds),

@@ -28,7 +28,6 @@ from trajopt.solvers.methods.requests import (
     FirstGains,
     Gains,
     IsFinite,
-    Keep,
     OnBounds,
     Request,
     Restore,
@@ -139,7 +138,6 @@ class NewtonWindow(GroupedWindow):
             IsFinite: lambda s, r: self.alone_at(s, anew=True).answer(r),
             Step: self._stepped,
             Roll: self._rolled,
-            Keep: self._kept,
             Accept: self._accepted,
             Restore: lambda s, r: self._moved(s, r, self._restore(s.address, *r)),
             OnBounds: lambda s, r: self._moved(s, r, self._on_bounds(s.address)),
@@ -181,9 +179,6 @@ class NewtonWindow(GroupedWindow):
         if slot.borrowed[r.place]:
             return self._lent_to(slot, r.place).answer(r)
         return self._wait(slot, r, self._try(slot.address, r.place, r.first))
-
-    def _kept(self, slot: WindowSlot, r: Keep) -> None:
-        (self._lent_to(slot, r.place) if slot.borrowed[r.place] else slot).answer(r)
 
     def _accepted(self, slot: WindowSlot, r: Accept) -> Any:
         slot.damped, alone = slot.deltas[r.place] != 0.0, slot.borrowed[r.place]

@@ -1,6 +1,7 @@
 """Batches of DDP with one problem in each lane: each solution is that of a single solve, whatever stands beside it."""
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -78,9 +79,9 @@ def test_steps_of_several_stages_in_a_vector_space():
     check_lanes(swing(scheme="rk4"), 9, 0.2, {"max_iterations": 4})
 
 
-@pytest.mark.parametrize("problem", [hop, soft_hop])
+@pytest.mark.parametrize("problem", [hop, partial(soft_hop, substeps=10)], ids=["hop", "soft_hop"])
 def test_contact_phases_and_impacts(problem):
-    """Phases of several structures, impacts, terms that read contact forces."""
+    """Phases of several structures, impacts, terms that read contact forces; steps short enough that rounding does not grow."""
     check_lanes(problem("compiled"), 9, 0.02, {"max_iterations": 2}, atol=1e-5)
 
 

@@ -11,10 +11,11 @@ from trajopt import Guess, StatusCode, WarmStart
 from trajopt.results.records import NUMBERS
 from trajopt.solvers.interior.feasibility import Restoration
 from trajopt.solvers.methods import interior_point
-from trajopt.solvers.methods.interior_point import BLOCKED, InteriorPoint, Size
-from trajopt.solvers.methods.interior_requests import Take
+from trajopt.solvers.methods.interior_point import BLOCKED, End, InteriorPoint, Size
+from trajopt.solvers.methods.interior_requests import Restored, Take
 from trajopt.solvers.options import IPMOptions
 from trajopt.solvers.rules.interior_measures import Violation
+from trajopt.solvers.rules.verdicts import OUT
 from trajopt.solvers.window import interior_workspace
 from trajopt.solvers.window.interior_slot import InteriorSlot
 
@@ -205,6 +206,18 @@ def test_only_steps_in_a_row_that_the_filter_shortens_empty_it():
     method.matched = True
     method._look_back()
     assert not method.filter.pairs and method.emptied == 1
+
+
+@pytest.mark.parametrize("crept", [False, True])
+@pytest.mark.parametrize(("slow", "end"), [(False, End.STOPPED), (True, End.STALLED)])
+def test_steps_for_feasibility_that_run_out_tell_whether_more_would_help(slow, end, crept):
+    """The solve ends where they ended."""
+    method, at = InteriorPoint(Size(1, 1, False), IPMOptions()), Violation(*5 * [2.0])
+    steps = method._restore(crept=crept)
+    next(steps)
+    with pytest.raises(StopIteration) as ended:
+        steps.send(Restored(OUT, 90, 3.0, at, slow=slow))
+    assert ended.value.value is end and (method.objective, method.at) == (3.0, at)
 
 
 @pytest.mark.parametrize("number", [0.0, 5e-324, 1e-300, 1.0, 1e300, np.inf, np.nan])

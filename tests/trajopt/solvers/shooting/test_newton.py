@@ -164,7 +164,7 @@ def test_the_double_pendulum_leaves_a_guess_of_zeros():
 def method_at(scaled_gradient, widest=0):
     """The method at a point whose gradient is this share of the size of its terms."""
     method = Newton(Size(widest, 2, bounded=False), DDPOptions(max_backtracks=3), 10)
-    method.at = Point(5.0, 1.0, scaled_gradient, 0.0, 0.0, 1.0, 1.0, np.inf, -np.inf, 0.0, 1.0)
+    method.at = Point(5.0, 1.0, scaled_gradient, 0.0, 0.0, 1.0, np.inf, -np.inf, 0.0, 1.0)
     return method
 
 

@@ -36,10 +36,10 @@ typedef struct {
 } lq_step;
 
 /* A trajectory with its expansion: costs (N + 1,) by knot, gaps d (N, n), costates lambda (N + 1, n) and gradient g (N, m).  gap: l1 norm of the gaps;
-   scaled: the gradient by the size of its terms; costate: the largest entry; plain: whether Q, S and R are those of Gauss-Newton. */
+   scaled: the gradient by the size of its terms; plain: whether Q, S and R are those of Gauss-Newton. */
 typedef struct {
     double *xs, *us, *x_next, *costs, *A, *B, *d, *Q, *q, *S, *R, *r, *lambda, *g;
-    double cost, gradient, scaled, defect, gap, costate;
+    double cost, gradient, scaled, defect, gap;
     long plain;
 } iterate_t;
 

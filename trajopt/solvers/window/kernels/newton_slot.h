@@ -13,10 +13,10 @@ typedef struct {
     void *curve_room;
 } newton_phase_t;
 
-/* A policy, its linear step, and the trajectory of a step length that was kept.  longest: the largest step length that the bounds allow; fraction: the
+/* A policy and its linear step.  longest: the largest step length that the bounds allow; fraction: the
    number of its fraction of the curvature, or NONE. */
 typedef struct {
-    double *K, *k, *dx, *du, *xs, *us;
+    double *K, *k, *dx, *du;
     double slope, longest;
     long fraction;
 } newton_step_t;
@@ -135,7 +135,6 @@ static void newton_measure(newton_t *o, iterate_t *e)
     }
     o->sweeps.stationarity(&lq, o->has_policy ? o->last->K : NULL, e->lambda, e->g, o->size);
     e->gradient = largest(e->g, N * m), e->defect = largest(e->d, N * n), e->gap = l1(e->d, N * n);
-    e->costate = largest(e->lambda, (N + 1) * n);
     e->scaled = 0.0;
     for (long i = 0; i < N * m; i++)
         if (o->size[i % m] > 0.0) e->scaled = larger(e->scaled, fabs(e->g[i]) / o->size[i % m]);
@@ -158,8 +157,7 @@ static void answer_point(newton_t *o, const iterate_t *e, int found)
 {
     double least = HUGE_VAL, greatest = -HUGE_VAL, logs = 0.0;
     if (o->bounded) barrier_products(&o->barrier, e->us, &least, &greatest), logs = barrier_logs(&o->barrier, e->us);
-    const double answer[] = {e->cost,    e->gradient, e->scaled, e->defect, e->gap, travel_of(o, e),
-                             e->costate, least,       greatest,  logs,      found};
+    const double answer[] = {e->cost, e->gradient, e->scaled, e->defect, e->gap, travel_of(o, e), least, greatest, logs, found};
     copy(o->answer, answer, sizeof answer / sizeof *answer);
 }
 
@@ -287,7 +285,7 @@ static void newton_take(newton_t *o, const newton_problem_t *problem)
     memset(o->seconds, 0, sizeof o->seconds);
     copy(at->xs, problem->xs, (N + 1) * o->nx), copy(at->xs, problem->x0, o->nx), copy(at->us, problem->us, N * m);
     if (o->bounded) barrier_interior(&o->barrier, at->us);
-    at->cost = at->gradient = at->scaled = at->defect = at->gap = at->costate = NAN;
+    at->cost = at->gradient = at->scaled = at->defect = at->gap = NAN;
 }
 
 /* Start: the expansion about the guess. */
@@ -323,14 +321,13 @@ EXPORT void newton_is_finite(newton_t *o)
     o->answer[0] = fabs(o->at->cost) < HUGE_VAL && o->sweeps.finite(&lq);
 }
 
-/* Let the trajectory of row `row` of what was tried along the step in `place` (the kept one where row is negative) be the next point, and that step
-   the last one. */
+/* Let the trajectory of row `row` of what was tried along the step in `place` be the next point, and that step the last one. */
 static void newton_move(newton_t *o, long place, long row, double mu)
 {
     const long x = (o->N + 1) * o->nx, u = o->N * o->sweeps.m;
     newton_step_t *step = o->tried[place];
-    copy(o->fresh->xs, row < 0 ? step->xs : o->X + row * x, x);
-    copy(o->fresh->us, row < 0 ? step->us : o->U + row * u, u);
+    copy(o->fresh->xs, o->X + row * x, x);
+    copy(o->fresh->us, o->U + row * u, u);
     o->barrier.mu = mu;
     if (o->bounded) barrier_stepped(&o->barrier, o->at->us, step->du, o->fresh->us, o->move);
     o->tried[place] = o->last, o->last = step, o->has_policy = 1;
@@ -385,13 +382,6 @@ EXPORT long newton_try(newton_t *o, long place, long first, long count)
     newton_roll(o, o->at->us, step->K, step, o->own_alphas, count, o->every);
     for (long i = 0; i < count; i++) answer_trial(o, i, o->answer + 3 * i);
     return count;
-}
-
-/* Keep the trajectory of a row of what was tried with the step in `place`. */
-EXPORT void newton_keep(newton_t *o, long place, long row)
-{
-    const long x = (o->N + 1) * o->nx, u = o->N * o->sweeps.m;
-    copy(o->tried[place]->xs, o->X + row * x, x), copy(o->tried[place]->us, o->U + row * u, u);
 }
 
 /* Roll the controls out from x0 by the gains of the last step, into the interior of the bounds; 0 where that is not finite. */
@@ -484,7 +474,7 @@ static void newton_hand_over(const newton_t *from, newton_t *to)
     iterate_t *at = to->at;
     copy(at->xs, from->at->xs, (N + 1) * to->nx), copy(at->us, from->at->us, N * m);
     at->cost = from->at->cost, at->gradient = from->at->gradient, at->scaled = from->at->scaled, at->defect = from->at->defect;
-    at->gap = from->at->gap, at->costate = from->at->costate;
+    at->gap = from->at->gap;
     copy(to->last->K, from->last->K, N * m * to->sweeps.n), copy(to->last->k, from->last->k, N * m);
     if (from->bounded) copy(to->z, from->z, 2 * N * m), to->barrier.mu = from->barrier.mu;
     to->last->fraction = from->last->fraction, to->has_policy = from->has_policy, to->ahead_of = NULL, to->other_known = to->curvature_known = 0;

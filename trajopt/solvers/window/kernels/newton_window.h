@@ -183,7 +183,7 @@ static long go_on_behind_attempt(newton_t *o)
 {
     lq_attempt *a = &o->ahead;
     iterate_t *e = o->ahead_of;
-    e->cost = a->cost, e->defect = a->defect, e->gap = a->theta, e->costate = a->costate;
+    e->cost = a->cost, e->defect = a->defect, e->gap = a->theta;
     e->gradient = a->finite ? a->gradient : NAN, e->scaled = a->finite ? a->scaled : NAN;
     switch (o->request) {
     case STEP: return go_on_with_step(o);
