@@ -13,6 +13,7 @@ from typing import Literal
 from dynamics_backends.protocol import Array
 from trajopt.config.task import Checked, Checks, Task, at_any_time, no_clock, not_negative
 from trajopt.step.free_time import FreeTime, free_time
+from trajopt.validation.broken_limits import BrokenLimit
 
 Range = tuple[float, float]
 
@@ -74,12 +75,18 @@ def freed(task: Task, settings: TimeSettings) -> Task:
         initial=(lambda: free.with_durations(given())) if callable(given) else free.with_durations(given),
         contour=None if contour is None else contour._replace(at=lambda xs: contour.at(xs[:, :nx])),
         moved=at_any_time,
-        contact_limits=lambda xs, us: task.contact_limits(xs[1:, :nx], us[1:, :nu]),
+        contact_limits=partial(_contact_limits, free, task, nx, nu),
         outcome=partial(_outcome, free, task.outcome, nx),
         clock=free.times,
         easier=easier,
         other_guesses=tuple(map(free.with_durations, task.other_guesses)),
     )
+
+
+def _contact_limits(free: FreeTime, task: Task, nx: int, nu: int, xs: Array, us: Array) -> list[BrokenLimit]:
+    """Those of the given problem, at the knots and times [s] of the one with free durations."""
+    times, found = free.times(xs), task.contact_limits(xs[1:, :nx], us[1:, :nu])
+    return [b._replace(knot=b.knot + 1, time=float(times[b.knot + 1])) for b in found]
 
 
 def _outcome(free: FreeTime, outcome: Callable[[Array], list[str]], nx: int, x: Array) -> list[str]:

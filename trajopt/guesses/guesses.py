@@ -93,7 +93,7 @@ def resampled_guess(ocp: OCP, solution, shift: float = 0.0) -> Guess:
     States are interpolated on geodesics, controls are held; both stay constant beyond the end. A stage without duration takes what
     such a stage of the solution has at its time.
     ``solution`` is anything with times (M + 1,), xs (M + 1, nx), us (M, nu). Where states of ``ocp`` have the durations of phases,
-    the times of the solution count in shares of its durations.
+    its knots are at the times that these give them in the solution.
     Raises ValueError if its sizes are not those of the problem, or the shift is no number.
     """
     if not np.isfinite(shift):
@@ -101,29 +101,38 @@ def resampled_guess(ocp: OCP, solution, shift: float = 0.0) -> Guess:
     if solution.xs.shape[1] != ocp.manifold.nx or solution.us.shape[1] != ocp.nu:
         sizes = f"nx = {solution.xs.shape[1]}, nu = {solution.us.shape[1]}"
         raise ValueError(f"the solution has {sizes}; the problem has nx = {ocp.manifold.nx}, nu = {ocp.nu}")
-    grid = _on_the_grid(ocp, solution) if ocp.in_scaled_time else solution.times
-    reached = reached_knots(ocp, grid, shift)
-    at = np.minimum(reached, len(solution.us) - 1)
+    t = times_in(ocp, solution.xs) + shift
+    return resampled_at(ocp, t, solution.times, solution.xs, solution.us)
+
+
+def times_in(ocp: OCP, xs: Array) -> Array:
+    """The times (N + 1,) [s] of the knots of ``ocp`` in a motion with states xs (M + 1, nx) on a time grid of its own.
+
+    Durations that are states are those of each knot where the motion has as many, else those at its end.
+    """
+    return ocp.times_of(xs if len(xs) == ocp.horizon + 1 else np.broadcast_to(xs[-1], (ocp.horizon + 1, xs.shape[1])))
+
+
+def resampled_at(ocp: OCP, t: Array, grid: Array, xs: Array, us: Array) -> Guess:
+    """A motion xs (M + 1, nx), us (M, nu) with knots at grid (M + 1,), at times t (N + 1,) of the knots of ``ocp``.
+
+    See :func:`resampled_guess`.
+    """
+    reached = reached_knots(ocp, t, grid)
+    at = np.minimum(reached, len(us) - 1)
     dt = grid[at + 1] - grid[at]
-    share = np.where(dt > 0.0, (ocp.times + shift - grid[at]) / np.where(dt > 0.0, dt, 1.0), reached > at)
+    share = np.where(dt > 0.0, (t - grid[at]) / np.where(dt > 0.0, dt, 1.0), reached > at)
     toward = np.clip(share, 0.0, 1.0)[:, None]
-    return Guess(_geodesic(ocp, solution.xs[at], solution.xs[at + 1], toward), solution.us[at[:-1]])
+    return Guess(_geodesic(ocp, xs[at], xs[at + 1], toward), us[at[:-1]])
 
 
-def _on_the_grid(ocp: OCP, solution) -> Array:
-    """The times (M + 1,) of a solution on the grid of a problem with durations in its states: each phase stretched to its own."""
-    ends = [0, *(knots.stop for knots in ocp.phase_slices)]
-    lasts = ocp.times_of(np.tile(solution.xs[-1], (ocp.horizon + 1, 1)))
-    return np.interp(solution.times, lasts[ends], ocp.times[ends])
-
-
-def reached_knots(ocp: OCP, grid: Array, shift: float = 0.0) -> Array:
-    """The knots (N + 1,) of a time grid (M + 1,) [s] that are reached at those of ``ocp``, begun ``shift`` seconds later.
+def reached_knots(ocp: OCP, t: Array, grid: Array) -> Array:
+    """The knots (N + 1,) of a time grid (M + 1,) that are reached at times t (N + 1,) of those of ``ocp``.
 
     Of knots at one time the last; stages without duration, which begin where the time is the same at the next knot, take those
     at their time in order, so that what the state was before a jump stays before it.
     """
-    t, same = ocp.times + shift, _SAME_TIME * grid[-1]
+    same = _SAME_TIME * grid[-1]
     reached = np.searchsorted(grid, np.clip(t, grid[0], grid[-1]) + same, side="right") - 1
     in_order = np.arange(len(t)) - np.searchsorted(t, t - same, side="left")
     first = np.searchsorted(grid, t - same, side="left")

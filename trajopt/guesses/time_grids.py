@@ -14,13 +14,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
-from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from dynamics_backends.protocol import Array, MeetsInSteps, MissingCapability
-from trajopt.guesses.guesses import resampled_guess
+from trajopt.guesses.guesses import resampled_at
 from trajopt.problem import residuals
 from trajopt.problem.constraints import Constraint
 from trajopt.problem.guess import Guess
@@ -99,13 +98,11 @@ def _finer(dt: Array, factor: int) -> _Grid:
 
 def on_grid_of(ocp: OCP, other: OCP, motion: Any) -> Guess:
     """A motion xs, us for another problem on the time grid of this one; motion: a solution, whose controls may be interpolated."""
-    xs = np.asarray(motion.xs)
-    times = other.times_of(xs) if other.in_scaled_time else other.times
-    own = SimpleNamespace(times=times, xs=xs, us=np.asarray(motion.us))
-    guess = resampled_guess(ocp, own)
+    xs, us = np.asarray(motion.xs), np.asarray(motion.us)
+    guess = resampled_at(ocp, ocp.times, other.times, xs, us)
     last = getattr(motion, "meta", {}).get(LAST_CONTROL)
     if last is not None:
-        rows, t = np.vstack([own.us, last]), ocp.times[:-1]
+        rows, t = np.vstack([us, last]), ocp.times[:-1]
         guess = guess._replace(us=np.column_stack([np.interp(t, other.times, column) for column in rows.T]))
     return guess
 

@@ -18,7 +18,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 
 from dynamics_backends.protocol import Array
-from trajopt.guesses.guesses import reached_knots, resampled_guess
+from trajopt.guesses.guesses import reached_knots, resampled_guess, times_in
 from trajopt.guesses.warm_start import WarmStart
 from trajopt.problem.ocp import OCP, Phase
 from trajopt.problem.terms import CostTerm
@@ -135,7 +135,8 @@ def fault_of(solution: Solution) -> str | None:
 def warm_start(plan: Plan, ocp: OCP, start: float) -> WarmStart:
     """The plan on the time grid of a problem whose first knot is at ``start``."""
     guess = resampled_guess(ocp, plan, start - plan.start)
-    at = np.minimum(reached_knots(ocp, plan.times, start - plan.start)[:-1], len(plan.us) - 1)
+    t = times_in(ocp, plan.xs) + (start - plan.start)
+    at = np.minimum(reached_knots(ocp, t, plan.times)[:-1], len(plan.us) - 1)
     return WarmStart(guess, plan.K[at], {name: _at_knots(value, at, plan) for name, value in plan.multipliers.items()})
 
 

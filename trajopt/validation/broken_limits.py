@@ -99,7 +99,9 @@ def broken_limits(ocp: OCP, xs: Array, us: Array, *, self_collision: bool = True
     if not (np.isfinite(xs).all() and np.isfinite(us).all()):
         return []
     of_robot = [*_of_robot(ocp, xs, us), *(_self_collisions(ocp, xs) if self_collision else ())]
-    return [*_controls(ocp, us), *constraint_violations(ocp, xs, us), *_at_the_end(ocp, xs), *of_robot]
+    found = [*_controls(ocp, us), *constraint_violations(ocp, xs, us), *_at_the_end(ocp, xs), *of_robot]
+    times = ocp.times_of(xs)
+    return [b._replace(time=float(times[b.knot])) for b in found]
 
 
 def self_collision_note(ocp: OCP, xs: Array) -> str:
@@ -178,23 +180,23 @@ def _controls(ocp: OCP, us: Array) -> Iterator[BrokenLimit]:
 
 def constraint_violations(ocp: OCP, xs: Array, us: Array) -> Iterator[BrokenLimit]:
     """The constraints that a trajectory violates; those on the state alone do not hold at x0, which is given."""
-    times = ocp.times
+    t = ocp.t
     for phase, knots in zip(ocp.phases, ocp.phase_slices, strict=True):
         for c in phase.constraints:
             first = knots.start + (1 if knots.start == 0 and not c.residual.nu else 0)
             part = slice(first, knots.stop)
-            yield from _violated(c, xs[part], us[part], times[part], phase.knots, first, knots.start)
+            yield from _violated(c, xs[part], us[part], t[part], phase.knots, first, knots.start)
     for c in ocp.terminal_constraints:
-        yield from _violated(c, xs[-1:], us[-1:, :0], times[-1:], 1, ocp.horizon, ocp.horizon)
+        yield from _violated(c, xs[-1:], us[-1:, :0], t[-1:], 1, ocp.horizon, ocp.horizon)
 
 
 def _at_the_end(ocp: OCP, xs: Array) -> Iterator[BrokenLimit]:
     """Constraints on the state that hold on the way alone, at the last knot."""
     held = {c.name for c in ocp.terminal_constraints}
-    last, times = ocp.phases[-1], ocp.times[-1:]
+    last = ocp.phases[-1]
     for c in last.constraints:
         if not c.residual.nu and c.name not in held:
-            for b in _violated(c, xs[-1:], np.empty((1, 0)), times, last.knots, last.knots - 1, 0):
+            for b in _violated(c, xs[-1:], np.empty((1, 0)), ocp.t[-1:], last.knots, last.knots - 1, 0):
                 yield b._replace(knot=ocp.horizon, enforced=False, end=True)
 
 

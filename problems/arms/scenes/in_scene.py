@@ -243,7 +243,7 @@ def motion_at(plan: to.Solution, n: int, rate: float) -> tuple[Array, Array, Arr
     """Configurations, velocities and accelerations (M, n) of a plan, and the times (M,) [s], ``rate`` times a second."""
     xs, us = plan.xs, plan.us
     T, N = float(xs[-1, -1]), len(us) - 1
-    begin = T * plan.times[1:-1]
+    begin = plan.times[1:-1]
     times = np.linspace(0.0, T, int(np.ceil(rate * T)) + 1)
     k = np.minimum(begin.searchsorted(times, side="right") - 1, N - 1)
     s = (times - begin[k])[:, None]

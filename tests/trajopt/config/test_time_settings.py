@@ -11,6 +11,7 @@ import trajopt as to
 from trajopt.config.build import build_task, solve_task
 from trajopt.config.config import ConfigError, read_config
 from trajopt.config.free_time import TimeSettings, freed
+from trajopt.validation.broken_limits import BrokenLimit
 from trajopt.validation.durations import durations_at_bounds
 
 REACH = {
@@ -79,6 +80,17 @@ def test_easier_problems_have_the_free_time_of_the_task():
     free = freed(replace(fixed, easier=(fixed.ocp,)), c.time)
     assert free.easier[0].manifold.nx == free.ocp.manifold.nx == fixed.ocp.manifold.nx + 1
     assert to.solve(free.easier[0], free.guess, solver="ddp").status.success
+
+
+def test_limits_of_contacts_are_told_in_seconds():
+    c = config()
+    fixed = build_task(config(time="fixed", durations=None, time_weight=1.0))
+    slip = BrokenLimit("friction cone", "foot", 3, float(fixed.ocp.times[3]), 2.0, np.nan, "N", True, 1)
+    free = freed(replace(fixed, contact_limits=lambda xs, us: [slip]), c.time)
+    xs = np.array(free.guess.xs)
+    xs[:, -1] = 0.7
+    (told,) = free.contact_limits(xs, free.guess.us)
+    assert told.knot == 4 and told.time == pytest.approx(0.7 * 3 / fixed.ocp.horizon)
 
 
 def test_a_price_of_time_is_refused_where_the_problem_has_its_own():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -54,6 +55,50 @@ def test_durations_and_the_choice_of_them_stay():
     fine = to.solve(finer, guess, solver="ipm")
     assert fine.status.success and fine.duration == pytest.approx(coarse.duration, rel=0.02)
     assert fine.iterations < coarse.iterations
+
+
+@pytest.mark.parametrize("durations", [(0.2, 0.2), (2.5, 2.5), (0.3, 1.7)])
+def test_a_refined_guess_of_free_durations_has_the_states_of_the_solution(durations):
+    """Two phases of 0.6 s and 0.4 s that take other times: the knots of both grids are at the same shares of them."""
+    fixed = drive(10)
+    (phase,) = fixed.phases
+    free = to.free_time(replace(fixed, phases=(replace(phase, dt=phase.dt[:6]), replace(phase, dt=phase.dt[6:]))))
+    rng = np.random.default_rng(3)
+    motion = to.Guess(rng.standard_normal((11, 2)), rng.standard_normal((10, 1)))
+    xs, us = free.with_durations(motion, list(durations))
+    seconds = free.ocp.times_of(xs)
+    solution = replace(_solution(free.ocp, xs, us), times=seconds)
+    for factor in (2, 3):
+        finer, guess = to.refine(solution, factor)
+        shared = np.r_[0, 1 + factor * np.arange(11)]
+        np.testing.assert_allclose(guess.xs[shared], xs, atol=1e-9)
+        np.testing.assert_allclose(guess.us, np.vstack([us[:1], np.repeat(us[1:], factor, axis=0)]), atol=1e-9)
+        np.testing.assert_allclose(finer.times_of(guess.xs)[shared], seconds, atol=1e-9)
+        np.testing.assert_allclose(to.resampled_guess(finer, solution).xs[shared], xs, atol=1e-9)
+
+
+def test_a_solved_motion_of_free_duration_is_refined_knot_by_knot():
+    """With controls within 4 m/s^2 and a price of time it takes about a second, not the 3 s of the grid."""
+    fixed = drive(20, u_lower=-4.0, u_upper=4.0)
+    fixed = replace(fixed, phases=(replace(fixed.phases[0], dt=3.0 * fixed.phases[0].dt),))
+    free = to.free_time(fixed, (0.2, 5.0), price=5.0)
+    found = to.solve(free.ocp, free.with_durations(to.constant_guess(fixed)), solver="ipm")
+    assert found.status.success and found.duration < 2.0
+    for guess in (to.refine(found)[1], to.resampled_guess(to.refine(found)[0], found)):
+        np.testing.assert_allclose(guess.xs[np.r_[0, 1:42:2]], found.xs, atol=1e-9)
+
+
+def test_the_refined_guess_of_an_interrupted_solve_stays_on_its_grid():
+    """Durations that differ by knot are defects of a solve that has not ended; its states stay at their knots."""
+    free = to.free_time(drive(10)).ocp
+    rng = np.random.default_rng(4)
+    xs, us = rng.standard_normal((12, 3)), rng.standard_normal((11, 1))
+    xs[:, 2] = rng.uniform(0.2, 2.0, 12)
+    solution = replace(_solution(free, xs, us), times=free.times_of(xs))
+    np.testing.assert_allclose(to.refine(solution)[1].xs[np.r_[0, 1:22:2]], xs, atol=1e-9)
+    again = to.resampled_guess(free, solution)
+    np.testing.assert_allclose(again.xs, xs, atol=1e-9)
+    np.testing.assert_array_equal(again.us, us)
 
 
 def test_states_move_on_geodesics():

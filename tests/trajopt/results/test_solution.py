@@ -437,6 +437,20 @@ def test_resampling_keeps_durations_apart_from_forces():
     np.testing.assert_array_equal(guess.us, us)
 
 
+def test_a_shift_counts_in_seconds_where_durations_are_free():
+    """Of 0.4 s stretched to 0.8 s, a shift by 0.4 s is one by two of four steps."""
+    system = textbook.double_integrator()
+    fixed = OCP.single_phase(SampledSystem(make_backend(system, "forward_ad"), "euler"), [0.0, 0.0], 4, 0.1)
+    ocp = free_time(fixed, (0.5, 2.0)).ocp
+    rng = np.random.default_rng(6)
+    xs, us = rng.standard_normal((6, 3)), rng.standard_normal((5, 1))
+    xs[:, 2] = 0.8
+    guess = resampled_guess(ocp, SimpleNamespace(times=ocp.times_of(xs), xs=xs, us=us), shift=0.4)
+    np.testing.assert_allclose(guess.xs[1:4], xs[3:], rtol=0, atol=1e-12)
+    np.testing.assert_array_equal(guess.us[1:3], us[3:])
+    np.testing.assert_allclose(guess.xs[4:], np.tile(xs[-1], (2, 1)), rtol=0, atol=1e-12)
+
+
 def test_resampling_shifts_refines_and_holds_the_end(solution):
     guess = resampled_guess(_ocp(), solution, shift=0.3)
     np.testing.assert_allclose(guess.xs[:18], solution.xs[3:], rtol=0, atol=1e-14)

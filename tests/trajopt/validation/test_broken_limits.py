@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -45,6 +46,28 @@ def test_a_limit_that_was_not_asked_for_is_named_with_its_key(kind):
     assert broken.excess == pytest.approx(0.25)
     assert broken.time == pytest.approx(ocp.times[4])
     assert f"{key} = true enforces it" in broken.sentence() and "iiwa_joint" in broken.sentence()
+
+
+def test_times_are_in_seconds_where_durations_are_free():
+    """Knot 4 of 10 of a motion that takes 2 s is reached after 0.8 s; a knot without duration, which chooses this, comes first."""
+    ocp = problem()
+    free = to.free_time(ocp, (0.1, 5.0))
+    (broken,) = to.broken_limits(free.ocp, *free.with_durations(trajectory(ocp, "position", 0.25), [2.0]))
+    assert broken.knot == 5 and broken.time == pytest.approx(0.8) and "t = 0.8 s" in broken.sentence()
+
+
+def test_residuals_read_the_time_from_the_start_of_a_problem_on():
+    """x = t on the way and at the end, of a problem that begins at 5 s."""
+    drift = to.FunctionMap(lambda x, u, t, p: [1.0 + 0.0 * u[0]], 1, 1)
+    clock = to.residual_constraint("clock", lambda x, u, t, p: [x[0] - t], 1, 1, 0.0, 0.0)
+    ocp = to.OCP.single_phase(
+        to.SampledSystem(make_backend(drift, "forward_ad", engine="numpy"), "euler"), [5.0], 4, 0.5, [to.control_cost(1)],
+        constraints=[clock], terminal_constraints=[clock],
+    )  # fmt: skip
+    moved = replace(ocp, start=5.0)
+    xs, us = 5.0 + moved.times[:, None], np.zeros((4, 1))
+    assert to.broken_limits(moved, xs, us) == []
+    assert {b.time for b in to.broken_limits(ocp, xs, us)} == {0.5, 2.0}
 
 
 @pytest.mark.parametrize("kind", KINDS)

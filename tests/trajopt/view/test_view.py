@@ -253,10 +253,16 @@ def test_the_page_plays_and_its_slider_moves_the_robot(tmp_path):
         browser.without_network()
         browser.open(page.as_uri(), f"document.querySelector('canvas') !== null && {SLIDER} !== null")
         browser.seen(lambda picture: picture[:-50].std() > 0.02)
-        before = time_shown(browser)
-        browser.until(lambda: time_shown(browser) != before)
+        began = time_shown(browser)
+        browser.until(lambda: time_shown(browser) != began)
         browser.evaluate("document.querySelector('.tabler-icon-player-pause-filled').closest('button').click()")
-        last, first, again = (seen_at(browser, share) for share in (0.97, 0.03, 0.97))
-        moved = apart(first, last).mean()
-        assert moved > MOVED and apart(again, last).mean() < 0.1 * moved
+        before = None
+        for _ in range(TURNS):
+            last, first = (seen_at(browser, share) for share in (0.97, 0.03))
+            moved = apart(first, last).mean()
+            if before is not None and moved > MOVED and apart(last, before).mean() < 0.1 * moved:
+                break
+            before = last
+        else:
+            pytest.fail("the scenes at the ends are not twice the same")
         assert browser.errors == [] and browser.asked == []

@@ -116,7 +116,7 @@ class RealTimeSLQ(RealTimePlanner):
             motion = Motion(moved, plan, expansion.cost, 1.0, defect)
         record, status = _record(motion, step, mu, hessian), _status(policy, motion, mu, hessian)
         k = np.zeros_like(motion.us)
-        return Solution(motion.xs, motion.us, policy.K, k, status, motion.cost, 1, (record,), ocp.times)
+        return Solution(motion.xs, motion.us, policy.K, k, status, motion.cost, 1, (record,), ocp.times_of(motion.xs))
 
     def _numerics(self, ocp: OCP, hessian: str) -> Numerics:
         """Those with that Hessian of the cost, made anew where the structure is another."""

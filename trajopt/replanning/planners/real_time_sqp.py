@@ -56,7 +56,7 @@ class RealTimeSQP(RealTimePlanner):
         record = _record(cost, float(outside.max(initial=0.0)), float(np.abs(found.w - w).max()), self.options)
         status, k = _status(found.status, record.constraint_violation, self.options), np.zeros_like(us)
         multipliers = program.by_name(found.y)
-        return Solution(xs, us, gains, k, status, cost, 1, (record,), ocp.times, multipliers=multipliers)
+        return Solution(xs, us, gains, k, status, cost, 1, (record,), ocp.times_of(xs), multipliers=multipliers)
 
 
 def _status(status: QPStatus, violation: float, options: SQPOptions) -> Status:

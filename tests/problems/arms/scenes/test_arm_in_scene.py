@@ -416,7 +416,7 @@ def test_a_motion_held_back_by_its_tube_starts_again_from_the_timing_of_its_way(
     task = build_task(chosen)
     refinement = task.refined.__self__
     slow = replace_duration(task.guess, 1.2)
-    refinement.best, refinement.known = SimpleNamespace(xs=slow.xs, us=slow.us, times=task.ocp.times), 2.0
+    refinement.best, refinement.known = SimpleNamespace(xs=slow.xs, us=slow.us, times=task.ocp.times_of(slow.xs)), 2.0
     refinement.planned, refinement.stood = True, 0.125  # the planner's way has been tried
     assert refinement._faster()[0] is None
     refinement.held = True
