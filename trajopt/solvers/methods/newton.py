@@ -64,7 +64,7 @@ FAR, PLAIN = 0.1, 4
 gradient is above the share FAR of the size of its terms."""
 WIDE, WIDE_SHARE = 1e2, 0.25
 """Limit on the gaps of a first step, relative to those at the start (at least 1; Waechter and Biegler have 1e4 here); and on those
-of later steps, as a share of the travel of the states: wider gaps take dozens of iterations to close."""
+of later steps, as a share of the travel of the states, if not those at the start: wider gaps take dozens of iterations to close."""
 MAX_RESTORED = 5
 """Restorations before giving up."""
 STALLED = 10
@@ -183,7 +183,7 @@ class Newton:
         gradient = at.gradient if at.gradient > product else product
         self.stop = max(gradient / o.gradient_tolerance, at.defect / o.defect_tolerance)
         if self.begun:
-            self.filter.largest = max(WIDE_SHARE * at.travel, at.theta) / self.filter.scale
+            self.filter.largest = max(1.0, max(WIDE_SHARE * at.travel, at.theta) / self.filter.scale)
         if at.gradient != at.gradient:
             self.stop = nan
 
