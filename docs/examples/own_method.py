@@ -34,7 +34,7 @@ def nonmonotone_ilqr(problem, options):
         found = None
         if step is not None:
             if at.theta > 0.0:
-                penalty = max(penalty, 2.0 * step.slope / at.theta, at.costate)
+                penalty = max(penalty, 2.0 * step.slope / at.theta)
             merits.append(at.cost + penalty * at.theta)
             slope, first, trials = step.slope - penalty * at.theta, 0, [step.trial]
             while found is None and trials:
