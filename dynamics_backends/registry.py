@@ -259,8 +259,7 @@ def shared_driver(tier: str = "auto") -> Any:
 
 
 def fastest_driver() -> Driver:
-    """What evaluates recursions on batches of numbers in least time: the kernels of the library, with those of a C compiler where
-    there is one."""
+    """The fastest driver for recursions on batches: kernels of the library, and compiled ones where there is a C compiler."""
     return shared_driver() if _available() == "compiled" else ready_driver()
 
 

@@ -102,7 +102,7 @@ def sources() -> dict[str, str]:
     for program in programs():
         kernel = loop_kernel(program, sorted(JOINTS))
         if any(output.scattered for output in kernel.sparse.values()):
-            continue  # tensors in places that only their tracing tells
+            continue  # sparse tensors, whose entries are known only for a given robot
         name = kernel.name
         loop = f'const loop_t loop_{name} = {{"{name}", {name}_room, {name}_run}};'
         found[f"loop_{name}"] = "\n".join([header("loops.h"), text_of(kernel), loop])
@@ -160,8 +160,9 @@ def _declarations(folder: Path) -> Path:
     for name in HEADERS:
         maker.cdef(re.sub(r"^#.*\n", "", header(name), flags=re.M))
     maker.set_source("dynamics_backends.machine._declarations", None)
-    target = folder / "_declarations.py"
-    maker.emit_python_code(str(target))
+    target, own = folder / "_declarations.py", folder / f"_declarations.{os.getpid()}.py"
+    maker.emit_python_code(str(own))
+    own.replace(target)  # whole, beside other builds
     return target
 
 

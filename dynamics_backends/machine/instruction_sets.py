@@ -11,7 +11,7 @@ X86_64 = ("x86-64", "x86-64-v3", "x86-64-v4")
 FOLDER = Path(__file__).parent
 SUFFIX = {"win32": ".dll", "darwin": ".dylib"}.get(sys.platform, ".so")
 PROCESSOR = FOLDER / f"processor{SUFFIX}"
-"""The library that tells the best set of this processor."""
+"""The library that detects the best instruction set of this processor."""
 
 
 def instruction_sets() -> tuple[str, ...]:

@@ -92,8 +92,8 @@ def with_goal_tolerance(
     return replace(again, status=status, meta=meta, **iterations_of(first, again)), relaxed
 
 
-def held_goals(ocp: OCP, solution: Solution) -> OCP:
-    """The problem with its goals as a solution holds them."""
+def with_goals_of(ocp: OCP, solution: Solution) -> OCP:
+    """The problem that a solution solves: with relaxed goals, if it needed them."""
     tolerance = solution.meta.get("goal_tolerance")
     return ocp if tolerance is None else relaxed_goals(ocp, SHARE * tolerance) or ocp
 

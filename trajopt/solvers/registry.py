@@ -22,7 +22,7 @@ from trajopt.results.records import Callback
 from trajopt.results.solution import LAST_CONTROL, Solution
 from trajopt.results.status import STOPPED, StatusCode
 from trajopt.solvers import termination
-from trajopt.solvers.goal_tolerance import held_goals, with_goal_tolerance
+from trajopt.solvers.goal_tolerance import with_goal_tolerance, with_goals_of
 from trajopt.solvers.methods.delegation import Continued
 from trajopt.solvers.methods.driver import run_alone
 from trajopt.solvers.methods.own import MethodFunction
@@ -38,7 +38,7 @@ from trajopt.solvers.options import (
 from trajopt.solvers.own_method import own_solver
 from trajopt.solvers.requirements import requirement_errors
 from trajopt.solvers.success import FEASIBLE, Tolerances, assessed, solver_measures, unchecked
-from trajopt.solvers.time_limits import counted, enough_time, interrupting, start_of_solve
+from trajopt.solvers.time_limits import enough_time, interrupting, start_of_solve, timed_solve
 from trajopt.stage.kept import Kept, borrowed
 from trajopt.stage.not_compiled import gathered
 from trajopt.stage.start import Start, served, starting
@@ -265,7 +265,7 @@ def _solved(
     """See :func:`solve`; margins: for the motion between the knots, if the options say so. And the problem with margins."""
     solver, chosen = chosen_options(solver, options)
     approximated = approximated_hessian(ocp, solver, chosen)
-    with gathered() as slow, starting(start), served() as engines, counted():
+    with gathered() as slow, starting(start), served() as engines, timed_solve():
         if check:
             warnings = require_solvable(ocp, warm.guess, solver, chosen)
         else:
@@ -455,10 +455,10 @@ def checked_afterwards(ocp: OCP, solution: Solution, options: Any, solved: OCP |
     """A solution found with ``check=False``, with the warnings about its problem and the status of the checks; solved: see
     :func:`checked`.
     """
-    findings = [f.message for f in require_valid(ocp)]
+    findings = [*(f.message for f in require_valid(ocp)), *solution.meta.get("findings", ())]
     with starting(None):
         found = replace(solution, meta={**solution.meta, "findings": findings})
-        return checked(held_goals(ocp, solution), found, options, solved)
+        return checked(with_goals_of(ocp, solution), found, options, solved)
 
 
 def chosen_options(solver: str | None, options: Any) -> tuple[str, Any]:

@@ -25,8 +25,8 @@ _start: ContextVar[float | None] = ContextVar("start_of_solve", default=None)
 
 
 @contextmanager
-def counted() -> Iterator[None]:
-    """Time limits of methods that are made inside count from here."""
+def timed_solve() -> Iterator[None]:
+    """Time limits of all solves inside count from here."""
     token = _start.set(time.perf_counter())
     try:
         yield
@@ -35,7 +35,7 @@ def counted() -> Iterator[None]:
 
 
 def start_of_solve() -> float:
-    """When the solve began of which the caller is part, now outside of :func:`counted` [s]."""
+    """Start time [s] of the solve that is running; the present time outside of :func:`timed_solve`."""
     start = _start.get()
     return time.perf_counter() if start is None else start
 
@@ -48,7 +48,7 @@ def enough_time(limit: float | None, began: float) -> bool:
 def remaining(limit: float | None, began: float) -> float | None:
     """The limit of a further solve [s], of a solve that began then: what is left of it, at least LEAST_TIME; None without one.
 
-    Inside of :func:`counted` it is the limit itself, since all methods count from the same start.
+    Inside of :func:`timed_solve` it is the limit itself, since all methods count from the same start.
     """
     if limit is None or began == _start.get():
         return limit

@@ -48,7 +48,7 @@ def source(law: Any) -> str:
 
 
 def _macros(motion: LoopKernel, dynamics: LoopKernel, start: LoopKernel, finish: LoopKernel) -> str:
-    """What the template calls, and where it finds the tables of the tree."""
+    """C macros for the functions that the template calls, and enums for the tables of the kinematic tree."""
     tables = ", ".join(f"{name.upper()} = {INT_TABLES.index(name)}" for name in _TABLES)
     places = {"f_ext": "external", "armature": "rotors"}
     lines = [f"enum {{ FLOATING = {list(JOINTS).index('floating')}, {tables} }};"]

@@ -82,7 +82,7 @@ def _arrays(**values: Any) -> dict[str, Array]:
 
 # -- a car among obstacles --------------------------------------------------------------------------------------------------
 OBSTACLES, CLEARANCE = 3, 0.25
-"""How many, and the distance of the car's center from them [m]."""
+"""Number of obstacles, and the minimum distance between the car's center and their boundaries [m]."""
 
 
 def _car_step(x: Any, u: Any, t: Any, p: Any) -> list[Any]:

@@ -48,7 +48,7 @@ TORQUE_WEIGHT = 1e-4 * 150.0**2
 """Weight of torques relative to their limits: aligator's 1e-4 at the 150 N m of a UR5."""
 STATE_WEIGHTS, FINAL_STATE_WEIGHT, GOAL_WEIGHT, REST_WEIGHT = (1e-4, 1e-2), 1e-4, 100.0, 100.0
 MARGIN = 0.05
-"""How far a box reaches beyond start and goal [m]."""
+"""Margin of a box around the start and the goal [m]."""
 CARTS, CARTS_DT = 60, 0.04
 GRAVITY = 9.81
 

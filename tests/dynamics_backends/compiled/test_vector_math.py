@@ -134,7 +134,7 @@ def test_angles_of_points(functions):
 
 
 def agree(found, expected):
-    """Whether numbers are the same to rounding, with the same signs of zeros."""
+    """True if numbers are equal to rounding, with the same signs of zeros."""
     same = (found == expected) & (np.signbit(found) == np.signbit(expected)) | (np.isnan(found) & np.isnan(expected))
     finite = np.isfinite(expected) & (expected != 0.0)
     return same | (finite & (np.abs(found - expected) <= 4.0 * np.spacing(np.abs(np.where(finite, expected, 1.0)))))

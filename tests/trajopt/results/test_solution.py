@@ -424,14 +424,19 @@ def test_resampling_on_the_same_grid_is_the_solution(solution):
     np.testing.assert_array_equal(guess.us, solution.us)
 
 
-def test_resampling_keeps_durations_apart_from_forces():
-    """The first stage of a problem whose duration is free, which lasts no time, has the duration for its control."""
+def _stretched(seed):
+    """A problem of 0.4 s with a free duration, and states and controls that last 0.8 s."""
     system = textbook.double_integrator()
     fixed = OCP.single_phase(SampledSystem(make_backend(system, "forward_ad"), "euler"), [0.0, 0.0], 4, 0.1)
-    ocp = free_time(fixed, (0.5, 2.0)).ocp
-    rng = np.random.default_rng(5)
+    rng = np.random.default_rng(seed)
     xs, us = rng.standard_normal((6, 3)), rng.standard_normal((5, 1))
-    xs[:, 2] = 0.8  # the duration
+    xs[:, 2] = 0.8
+    return free_time(fixed, (0.5, 2.0)).ocp, xs, us
+
+
+def test_resampling_keeps_durations_apart_from_forces():
+    """The first stage of a problem whose duration is free, which lasts no time, has the duration for its control."""
+    ocp, xs, us = _stretched(5)
     guess = resampled_guess(ocp, SimpleNamespace(times=ocp.times_of(xs), xs=xs, us=us))
     np.testing.assert_allclose(guess.xs, xs, rtol=0, atol=1e-14)
     np.testing.assert_array_equal(guess.us, us)
@@ -439,12 +444,7 @@ def test_resampling_keeps_durations_apart_from_forces():
 
 def test_a_shift_counts_in_seconds_where_durations_are_free():
     """Of 0.4 s stretched to 0.8 s, a shift by 0.4 s is one by two of four steps."""
-    system = textbook.double_integrator()
-    fixed = OCP.single_phase(SampledSystem(make_backend(system, "forward_ad"), "euler"), [0.0, 0.0], 4, 0.1)
-    ocp = free_time(fixed, (0.5, 2.0)).ocp
-    rng = np.random.default_rng(6)
-    xs, us = rng.standard_normal((6, 3)), rng.standard_normal((5, 1))
-    xs[:, 2] = 0.8
+    ocp, xs, us = _stretched(6)
     guess = resampled_guess(ocp, SimpleNamespace(times=ocp.times_of(xs), xs=xs, us=us), shift=0.4)
     np.testing.assert_allclose(guess.xs[1:4], xs[3:], rtol=0, atol=1e-12)
     np.testing.assert_array_equal(guess.us[1:3], us[3:])

@@ -86,12 +86,12 @@ def test_nothing_is_interrupted_behind_a_solve():
 
 
 def test_a_limit_counts_from_the_call_on():
-    with time_limits.counted():
+    with time_limits.timed_solve():
         began = time_limits.start_of_solve()
         time.sleep(2e-3)  # as a compiler does
         method = Newton(Size(0, 1, False), DDPOptions(), 10)
         assert method.began == began
-        with time_limits.counted():  # another solve within
+        with time_limits.timed_solve():  # another solve within
             assert Newton(Size(0, 1, False), DDPOptions(), 10).began > began
         assert time_limits.remaining(10.0, began) == 10.0  # of which a second start counts from the same call
     assert time_limits.remaining(10.0, began) < 10.0

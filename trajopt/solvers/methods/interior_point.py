@@ -58,8 +58,8 @@ CORRECTIONS, WORTH = 4, 0.99
 BLOCKED, EMPTIED = 5, 5
 """After so many steps in a row that pairs of the filter shortened it is emptied, and how often."""
 CREEPING, CREPT, CONVEXIFIED = 20, 1e-2, 1e-3
-"""So many steps in a row, from iterates that violate a constraint, none of the second length, or of the third where the Hessian was
-convexified: feasible points are sought alone then. Convexified Hessians change from step to step, and end many such phases."""
+"""After CREEPING steps in a row from infeasible iterates, all shorter than CREPT, steps reduce the violation alone. CONVEXIFIED is
+the length where the Hessian was convexified: it changes from step to step then, which ends many such phases."""
 PARTLY = 1
 """So many restorations may end at points that the filter takes; later ones go on to feasible points, or one of least violation."""
 ACCEPTABLE = 1e-6
@@ -69,9 +69,9 @@ BOTTOM = -1e20
 
 
 class End(IntEnum):
-    """How a solve ends. PRECISION: double precision allows no more. LEAST_VIOLATION: a stationary point of the violation; STALLED:
-    steps for feasibility alone hardly reduced it. NO_STEP: no step is acceptable, nor any for feasibility alone; REFERRED: whoever
-    answers has no such steps.
+    """End of a solve. PRECISION: double precision allows no more. LEAST_VIOLATION: a stationary point of the violation; STALLED:
+    steps for feasibility alone hardly reduced it. NO_STEP: no step is acceptable, nor any for feasibility alone; REFERRED: the
+    engine has no such steps.
     """
 
     CONVERGED = 0
