@@ -141,21 +141,13 @@ class Toolchain:
         command = [*self.command, *arguments]
         try:
             with _processors:
-                done = subprocess.run(
-                    command,
-                    capture_output=True,
-                    text=True,
-                    errors="replace",
-                    stdin=subprocess.DEVNULL,
-                    check=False,
-                    env=os.environ | {"LC_ALL": "C"},
-                )
+                status, message = _finished(command)
         except OSError as error:
             raise CompilerError(f"{shlex.join(self.command)} cannot be run any more: {error}; {_REMEDY}") from error
-        if done.returncode:
-            complaint = done.stderr.strip()[:2000] or f"exit status {done.returncode}, without a message"
+        if status:
+            complaint = message.strip()[:2000] or f"exit status {status}, without a message"
             for words, number in _OUT_OF_SPACE.items():
-                if words in done.stderr:
+                if words in message:
                     raise OSError(number, f"{os.strerror(number)}, says the compiler {shlex.join(self.command)}")
             raise CompilerError(f"{shlex.join(self.command)} failed: {complaint}; {_REMEDY}")
 
@@ -269,8 +261,24 @@ def _asked(command: tuple[str, ...], march: str) -> Toolchain:
     return Toolchain(command, version, lanes, march=march)
 
 
+def _finished(command: Sequence[str]) -> tuple[int, str]:
+    """Exit status and error messages of a compiler.  An exception, such as KeyboardInterrupt, kills it and waits for its end:
+    subprocess.run would leave a zombie.
+    """
+    quiet: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
+    environment_of_c = os.environ | {"LC_ALL": "C"}
+    with subprocess.Popen(command, **quiet, text=True, errors="replace", env=environment_of_c) as process:
+        try:
+            message = process.communicate()[1]
+        except BaseException:
+            process.kill()
+            process.wait()
+            raise
+        return process.returncode, message
+
+
 def _output(command: Sequence[str]) -> str:
-    """What a command prints when given nothing to read."""
+    """Standard output of a command that gets an empty standard input."""
     options: dict[str, Any] = {"capture_output": True, "text": True, "errors": "replace", "input": ""}
     return subprocess.run(command, **options, timeout=120, check=True).stdout
 

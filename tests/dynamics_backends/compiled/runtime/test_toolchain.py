@@ -1,10 +1,15 @@
-"""The instruction set of compiled code: this processor's, or the one that TRAJOPT_MARCH names."""
+"""The C compiler: the instruction set of its code, and interrupted compilations."""
 
+import os
 import platform
+import signal
+import sys
+import threading
+import time
 
 import pytest
 
-from dynamics_backends.compiled.runtime.toolchain import MARCH, CompilerError, find_toolchain
+from dynamics_backends.compiled.runtime.toolchain import MARCH, CompilerError, Toolchain, find_toolchain
 
 pytestmark = pytest.mark.needs_compiler
 
@@ -35,3 +40,24 @@ def test_an_instruction_set_that_the_compiler_does_not_know_is_named(monkeypatch
     monkeypatch.setenv(MARCH, "pdp-11")
     with pytest.raises(CompilerError, match="correct or unset TRAJOPT_MARCH = 'pdp-11'"):
         find_toolchain()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals of a thread are POSIX's")
+def test_an_interrupted_compilation_leaves_no_process(tmp_path):
+    started, compiler = tmp_path / "pid", tmp_path / "cc"
+    compiler.write_text(f"#!/bin/sh\necho $$ > {started}.tmp; mv {started}.tmp {started}; exec sleep 60\n")
+    compiler.chmod(0o755)
+    main = threading.main_thread().ident
+
+    def interrupt():
+        while not started.exists():
+            time.sleep(1e-3)
+        signal.pthread_kill(main, signal.SIGINT)
+
+    interrupting = threading.Thread(target=interrupt)
+    interrupting.start()
+    with pytest.raises(KeyboardInterrupt):
+        Toolchain((str(compiler),), "none", 2)._run([])
+    interrupting.join()
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(started.read_text()), 0)  # a zombie would still take signals
