@@ -26,7 +26,8 @@ from trajopt.results.status import StatusCode
 from trajopt.solvers import prepare
 from trajopt.solvers.refinement import Again, consecutive_solves, near
 from trajopt.solvers.registry import checked_afterwards, solve, solve_with_margins, solver_options
-from trajopt.solvers.termination import unrefined
+from trajopt.solvers.termination import no_time_left, unrefined
+from trajopt.solvers.time_limits import enough_time, timed_sequence
 from trajopt.validation.broken_limits import broken_limits, self_collision_note
 from trajopt.validation.validation import InvalidProblem, errors_of
 
@@ -119,16 +120,21 @@ def over_easier(
     """
     ends: list[dict[str, Any]] = []
     before: list[Solution] = []
-    for number, ocp in enumerate(easier, 1):
-        eased = solve(ocp, start, config.solver_options, callback, config.solver_name, check=check)
-        if eased.status.code is StatusCode.INTERRUPTED:
-            whose = f"This is relaxed problem {number} of {len(easier)}; the actual problem was not started."
-            return replace(eased, status=replace(eased.status, message=f"{eased.status.message} {whose}"))
-        start = Guess(eased.xs, eased.us)
-        status = {"status": str(eased.status.code), "success": eased.status.success}
-        ends.append({"iterations": eased.iterations, **status})
-        before.append(eased)
-    solution = last(start)
+    limit = getattr(config.solver_options, "time_limit", None)
+    with timed_sequence() as began:
+        for number, ocp in enumerate(easier, 1):
+            eased = solve(ocp, start, config.solver_options, callback, config.solver_name, check=check)
+            if eased.status.code is StatusCode.INTERRUPTED:
+                whose = f"This is relaxed problem {number} of {len(easier)}; the actual problem was not started."
+                return replace(eased, status=replace(eased.status, message=f"{eased.status.message} {whose}"))
+            if limit is not None and not enough_time(limit, began):
+                whose = f"relaxed problem {number} of {len(easier)} used it, the actual problem was not started"
+                return with_time_before(replace(eased, status=no_time_left(limit, whose)), before)
+            start = Guess(eased.xs, eased.us)
+            status = {"status": str(eased.status.code), "success": eased.status.success}
+            ends.append({"iterations": eased.iterations, **status})
+            before.append(eased)
+        solution = last(start)
     if not ends:
         return solution
     solution = with_time_before(solution, before)
@@ -154,16 +160,9 @@ def refined(
     if errors:
         raise InvalidProblem(errors)
     options = patient(config.solver_options, task.patience)
+    limit = getattr(options, "time_limit", None)
     solved = partial(solve_with_margins, callback=callback, solver=config.solver_name)
-    first, margined = solved(task.ocp, WarmStart(start), options)
-    attempts = first.meta.get("attempts", ())
-    used = solver_options(attempts[-1]["solver"]) if attempts else options
-    problems, looks = {id(first): margined}, list[Refined]()
-
-    def look(solution: Solution) -> Again | None:
-        assert task.refined is not None
-        looks.append(task.refined(solution))
-        return looks[-1].again
+    problems, looks = dict[int, OCP | None](), list[Refined]()
 
     def answer(again: Again) -> Solution:
         closer = sharper(near(options), used) if again.sharp else near(options)
@@ -171,7 +170,18 @@ def refined(
         problems[id(solution)] = margined
         return solution
 
-    solves = consecutive_solves(first, look, answer)
+    with timed_sequence() as began:
+
+        def look(solution: Solution) -> Again | None:
+            assert task.refined is not None
+            looks.append(task.refined(solution))
+            return looks[-1].again if enough_time(limit, began) else None
+
+        first, margined = solved(task.ocp, WarmStart(start), options)
+        problems[id(first)] = margined
+        attempts = first.meta.get("attempts", ())
+        used = solver_options(attempts[-1]["solver"]) if attempts else options
+        solves = consecutive_solves(first, look, answer)
     found = looks[-1]
     rounds, solution = len(solves), found.solution or solves[-1]
     reason = solution.status
@@ -181,7 +191,9 @@ def refined(
     solution = with_time_before(solution, [s for s in solves if s.history is not solution.history])
     meta = {**solution.meta, "check": found.report, "rounds": rounds}
     status = solution.status
-    if not found.good and reason.code is StatusCode.MAX_ITERATIONS:
+    if limit is not None and found.again is not None and solves[-1].status.code is not StatusCode.INTERRUPTED:
+        status = no_time_left(limit, f"after {rounds} solves: {found.report}")
+    elif not found.good and reason.code is StatusCode.MAX_ITERATIONS:
         status = reason
     elif not found.good and status.acceptable:
         status = unrefined(rounds, found.report)

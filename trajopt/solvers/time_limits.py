@@ -22,15 +22,31 @@ ENOUGH_TIME = 0.1
 GRACE = 1.0
 """Seconds that an iteration may take behind the limit."""
 _start: ContextVar[float | None] = ContextVar("start_of_solve", default=None)
+_sequence: ContextVar[float | None] = ContextVar("start_of_sequence", default=None)
+
+
+@contextmanager
+def timed_sequence() -> Iterator[float]:
+    """Time limits of consecutive solves count from here, or from the start of an enclosing sequence; yields that time [s]."""
+    start = _sequence.get()
+    start = time.perf_counter() if start is None else start
+    token = _sequence.set(start)
+    try:
+        yield start
+    finally:
+        _sequence.reset(token)
 
 
 @contextmanager
 def timed_solve() -> Iterator[None]:
-    """Time limits of all solves inside count from here."""
-    token = _start.set(time.perf_counter())
+    """The time limit of a solve, with all its attempts, counts from here, or from the start of its :func:`timed_sequence`."""
+    start = _sequence.get()
+    token = _start.set(time.perf_counter() if start is None else start)
+    outside = _sequence.set(None)  # solves in callbacks count from their own start
     try:
         yield
     finally:
+        _sequence.reset(outside)
         _start.reset(token)
 
 
