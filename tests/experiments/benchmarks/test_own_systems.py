@@ -30,3 +30,13 @@ def test_the_default_call_solves_what_casadi_states(name):
     assert float(f) == pytest.approx(solution.cost, rel=1e-9)
     assert np.abs(np.asarray(g)).max() < OFF.get(name, 1e-8)
     assert (w >= given["lbx"] - 1e-7).all() and (w <= given["ubx"] + 1e-7).all()
+
+
+@pytest.mark.needs_compiler
+@pytest.mark.filterwarnings("ignore::FutureWarning")  # of functions of NumPy on symbols
+def test_sqp_ends_where_rounding_allows_no_smaller_error():
+    """On Goddard's singular arc multipliers keep their rounding errors at the optimum."""
+    ocp, guess = SYSTEMS["goddard"]().problem("forward_ad")
+    found, best = to.solve(ocp, guess, solver="sqp"), to.solve(ocp, guess)
+    assert found.status.success and found.iterations < 60
+    assert found.cost == pytest.approx(best.cost, rel=1e-6)

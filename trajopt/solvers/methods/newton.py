@@ -51,6 +51,7 @@ from trajopt.solvers.methods.requests import (
 from trajopt.solvers.options import MethodOptions, SLQOptions
 from trajopt.solvers.rules.barrier import first_weight, lowered
 from trajopt.solvers.rules.filter import Filter
+from trajopt.solvers.rules.rounding import RoundingTest
 from trajopt.solvers.time_limits import start_of_solve
 
 FIRST, LEAP, GROWTH, DECAY = 1e-4, 100.0, 8.0, 1.0 / 3.0
@@ -67,11 +68,6 @@ WIDE, WIDE_SHARE = 1e2, 0.25
 of later steps, as a share of the travel of the states, if not those at the start: wider gaps take dozens of iterations to close."""
 MAX_RESTORED = 5
 """Restorations before giving up."""
-STALLED = 10
-"""Iterations at the level of rounding without a smaller KKT error before giving up."""
-BETTER, LITTLE = 0.9, 1e-10
-"""A KKT error is smaller if below the share BETTER of the least before; a step is at the level of rounding if it promises to lower
-the cost by no more than the share LITTLE."""
 AT_ROUNDING = 1e-13
 """A slope below this share of the cost tells no direction."""
 NEARLY_SOLVED = 1e3
@@ -112,10 +108,10 @@ class Newton:
         self.at = NOWHERE
         self.kkt = self.stop = nan
         self.mu = self.last_delta = self.change = 0.0
-        self.iteration = self.restored = self.idle = self.plain = 0
+        self.iteration = self.restored = self.plain = 0
         self.fraction: int | None = None
         self.begun, self.reported = False, -1
-        self.least = inf
+        self.rounding = RoundingTest()
         self.filter = Filter(1.0, WIDE)
         self.began = start_of_solve()
 
@@ -226,11 +222,7 @@ class Newton:
         if change < o.cost_tolerance * abs(at.cost) and at.defect <= o.defect_tolerance:
             self.change = change / abs(at.cost)
             return End.CHEAPER
-        better = kkt < BETTER * self.least or abs(promised) > LITTLE * size_of(left.cost)
-        if kkt < self.least:
-            self.least = kkt
-        self.idle = 0 if better else self.idle + 1
-        return End.ROUNDED if self.idle > STALLED else None
+        return End.ROUNDED if self.rounding.failed(kkt, promised, size_of(left.cost)) else None
 
     # -- steps ------------------------------------------------------------------------------------------------------------------
     def _asked(self) -> int:

@@ -43,6 +43,7 @@ from trajopt.solvers.options import SQPOptions
 from trajopt.solvers.qp.kkt.riccati_kkt import UnstructuredQP
 from trajopt.solvers.qp.qp import QP, Hessian, make_qp_solver
 from trajopt.solvers.rules.line_search import NEAR_ROUNDING
+from trajopt.solvers.rules.rounding import RoundingTest
 from trajopt.solvers.sqp.convexify import Convexified, convexified
 from trajopt.solvers.sqp.elastic import elastic_step, feasibility_step
 from trajopt.solvers.sqp.sqp_acceptance import Acceptance, FilterTest, Step, ViolationTest, acceptance, step_of
@@ -103,6 +104,7 @@ class SQPLoop:
     ) -> None:
         self.nlp, self.options = nlp, options
         self.journal, self.progress, self.damping = Journal(callback), Progress(), Damping()
+        self.rounding, self.precise = RoundingTest(), False
         self.contradictions = Contradictions(options.elastic_weight, np.zeros_like(nlp.g_lower))
         self.qps = Subproblems(make_qp_solver(options.qp_solver, lq_solver), lq_solver)
         self.search = LineSearch(options, self.journal, self.qps.near)
@@ -150,6 +152,8 @@ class SQPLoop:
         o, n = self.options, self.progress.iteration
         if at.is_solution(o):
             return termination.converged(self._measured(at))
+        if self.precise:
+            return termination.precision_limit(self._measured(at))
         if at.f < -UNBOUNDED_BELOW * self.progress.objective_size and at.violation <= o.constraint_tolerance * max(
             1.0, float(np.abs(at.w).max())
         ):
@@ -194,7 +198,10 @@ class SQPLoop:
         if taken.new is None:
             return self._stuck(at, step, taken, promise)
         damping.learn(taken.alpha, taken.actual >= KEPT * self.test.expected(1.0), self.options.hessian == "exact")
-        return self._recentered(taken.new)
+        new = self._recentered(taken.new)
+        feasible = new.violation <= self.options.constraint_tolerance
+        self.precise = feasible and self.rounding.failed(new.kkt, promise, max(1.0, abs(new.f)))
+        return new
 
     def _test_of(self, at: Iterate, step: Step, restoring: bool) -> Acceptance:
         """The violation alone counts for a step that leaves the objective out, and where no step passes a filter, which then holds
