@@ -31,7 +31,7 @@ SECOND_TOLERANCES = {"central_difference": 1e-3}
 ROUNDING = {"central_difference": EPS ** (2 / 3), "forward_difference": EPS ** (1 / 2)}
 """Rounding of values in quotients of differences with the default step, relative to the values (eps / h)."""
 LOST = 10.0
-"""So many roundings are granted: small derivatives of large values, as of distances in accelerations, are lost in them."""
+"""Allowance in units of rounding: small derivatives of large values, as of distances in accelerations, are lost in it."""
 LEFT_OUT = "left out"
 """In place of a method, where nothing was compared for the sake of time."""
 
@@ -76,12 +76,12 @@ class DerivativeCheck(NamedTuple):
 
     @property
     def passed(self) -> bool:
-        """Whether the error is within the tolerance."""
+        """True if the error is within the tolerance."""
         return self.error is None or self.error <= self.tolerance
 
     @property
     def left_out(self) -> bool:
-        """Whether it stands for what was not compared to save time."""
+        """True if it stands for what was not compared to save time."""
         return self.method == LEFT_OUT
 
     def __str__(self) -> str:

@@ -54,7 +54,7 @@ class System(Map, Protocol):
 
 
 def is_second_order(map: Map) -> bool:
-    """Whether a map is a system that says so of its state."""
+    """True if a map is a system that says so of its state."""
     return isinstance(map, System) and map.second_order
 
 
@@ -152,7 +152,7 @@ class DampsImplicitly(Protocol):
 
     damps: bool
     offsets: int | None
-    """How many of the last controls are e; None for the system itself."""
+    """Number of the last controls that are e; None for the system itself."""
 
     def implicit(self, *, offset: bool) -> Map:
         """The system above."""
@@ -193,7 +193,7 @@ class InScaledTime(Protocol):
 
 
 def damping_offsets(map: Map) -> int | None:
-    """How many of the last controls of an implicitly damped system are e; None for every other map."""
+    """Number of the last controls of an implicitly damped system that are e; None for every other map."""
     own = unwrapped(map)
     return own.offsets if isinstance(own, DampsImplicitly) else None
 
@@ -251,7 +251,7 @@ class Bends(Protocol):
     """A map with partials whose second derivatives come without the first."""
 
     bends: bool
-    """Whether it has them."""
+    """True if it has them."""
 
     def bent(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows], lam: Rows) -> Contraction:
         """The second derivatives of lam' f for lam (n_out, N)."""

@@ -136,7 +136,7 @@ class StretchedMap:
 
     @property
     def damps(self) -> bool:
-        """Whether it is a system with damping that can be implicit."""
+        """True if it is a system with damping that can be implicit."""
         own = self.map
         return self.kind == "rate" and not self.stepped and isinstance(own, DampsImplicitly) and own.damps
 

@@ -15,7 +15,7 @@ PROCESSOR = FOLDER / f"processor{SUFFIX}"
 
 
 def instruction_sets() -> tuple[str, ...]:
-    """Those of this kind of processor; '' for the compiler's default."""
+    """Instruction sets of this kind of processor; '' for the compiler's default."""
     return X86_64 if platform.machine().lower() in ("x86_64", "amd64") else ("",)
 
 

@@ -21,7 +21,7 @@ class Method:
     name = ""
     engine = "numpy"
     ready = False
-    """Whether loops that are there already evaluate the map (:func:`~dynamics_backends.registry.at_once`)."""
+    """True if loops that are there already evaluate the map (:func:`~dynamics_backends.registry.at_once`)."""
     options: Mapping[str, Any] = MappingProxyType({})
 
     def __init__(self, map: Map) -> None:

@@ -319,7 +319,7 @@ for (
 
 
 def count(rows: Rows) -> int:
-    """How many scalars there are in rows, or in a list."""
+    """Number of scalars in rows, or in a list."""
     if isinstance(rows, (list, tuple)):
         return len(rows)
     return int(rows.numel() if hasattr(rows, "is_symbolic") else rows.shape[0])
@@ -361,7 +361,7 @@ def takes_entries(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _is_one(x: Any) -> bool:
-    """Whether x is an array (n,) of one knot's numbers."""
+    """True if x is an array (n,) of one knot's numbers."""
     return type(x) is np.ndarray and x.ndim == 1 and x.dtype.kind in "fc"
 
 

@@ -67,7 +67,7 @@ def decisive(x: Scalar) -> Scalar:
 
 
 def is_number(x: Any) -> bool:
-    """Whether x is a plain real number."""
+    """True if x is a plain real number."""
     return isinstance(x, _NUMBERS)
 
 

@@ -15,7 +15,7 @@ from trajopt.config.task import Task
 
 
 def guesses(task: Task, count: int, seed: int = 0) -> Iterator[Guess]:
-    """So many guesses of a task."""
+    """A number of guesses of a task."""
     rng = np.random.default_rng(seed)
     listed = [task.guess, *task.other_guesses][:count]
     yield from listed

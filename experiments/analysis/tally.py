@@ -1,4 +1,4 @@
-"""How many operations a loop kernel executes for a robot: every operation in its source, as often as the loops come by."""
+"""Number of operations that a loop kernel executes for a robot."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def operations(program: Program, model: Model) -> int:
 
 
 def _calls(kind: str, variant: str, has_rooted: bool, model: Model) -> int:
-    """How often the loops come to a pass of a kind, in its form for one joint type or in one of FORMS."""
+    """Number of executions of a pass, in its form for one joint type or in one of FORMS."""
     if variant not in FORMS:
         return model.joint_types.count(variant)
     if kind in ("down", "up", "body"):

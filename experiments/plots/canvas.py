@@ -31,7 +31,7 @@ STYLE: dict[Any, Any] = {
     "savefig.dpi": 150,
 }
 PACKED = 2
-"""How hard a picture is packed: files are a fifth larger than at the usual 6, and packed in a third of the time."""
+"""Compression level of pictures: files are a fifth larger than at the usual 6, and written in a third of the time."""
 PANEL_WIDTH, PANEL_HEIGHT = 3.3, 2.0  # [in]
 POINTS = 72.0
 """In an inch."""

@@ -136,7 +136,7 @@ def _control_panels(solution: Solution, task: Task | None) -> list[Panel]:
 
 
 def _lasting(solution: Solution) -> Array:
-    """Which knots (N,) have a duration; the controls of others are no forces."""
+    """Mask of the knots (N,) with a duration; the controls of others are no forces."""
     return np.diff(solution.times) > 0.0
 
 

@@ -20,7 +20,7 @@ FAINT = 0.35
 GHOSTLY = 0.6
 """The strength of the last pose of other motions."""
 PACKED = 2
-"""How hard the file is packed: a fifth larger than at the usual 6, and written in a third of the time."""
+"""Compression level of the file: a fifth larger than at the usual 6, and written in a third of the time."""
 FONT, WIDTH = 20, 600
 """The height of a title, and the width of each of several pictures beside each other [pixels]."""
 WHITE = (255, 255, 255)

@@ -111,7 +111,7 @@ def of_run(task: Task, first: Solution, log: RunLog, settings: Any = None) -> Sh
 
 
 def is_obstacle(name: str, settings: Any) -> bool:
-    """Whether what moves under this name is the obstacle of a run's settings, else it is a goal."""
+    """True if what moves under this name is the obstacle of a run's settings, else it is a goal."""
     return bool(name == _table(settings, "replan", "obstacle").get("term"))
 
 

@@ -76,14 +76,14 @@ def on_the_clock(solution: Solution, task: Task | None) -> Solution:
 
 
 def can_be_shown(model: Model | None) -> bool:
-    """Whether a robot's file gives shapes to its links, and the packages of the extra view are there."""
+    """True if a robot's file gives shapes to its links, and the packages of the extra view are there."""
     if model is None or find_spec("viser") is None or not can_be_pictured(model):
         return False
     return bool(model.source) and (is_mjcf(model.source) or bool(_shapes(model.source)))
 
 
 def can_be_pictured(model: Model | None) -> bool:
-    """Whether there is a robot, and the package that reads its meshes where its file names some."""
+    """True if there is a robot, and the package that reads its meshes where its file names some."""
     if model is None:
         return False
     if not model.source or is_mjcf(model.source):

@@ -292,7 +292,7 @@ def _clearance(arm: Arm, s: Settings, cover: RobotCover | None) -> Callable[[Arr
 
 
 WATCHED = 10
-"""So many times as dense as those of the problem are the points that reports look at."""
+"""Density of the points that reports check, relative to the knots of the problem."""
 
 
 def _watched(arm: Arm, s: Settings) -> tuple[LinkPoint, ...]:

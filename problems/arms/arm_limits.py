@@ -28,7 +28,7 @@ def meant(arm: Arm, margin: float) -> dict[str, Any]:
 
 
 def respected(arm: Arm, margin: float) -> Array:
-    """Which coordinates (nq,) start and, for a goal in joint space, end within their limits."""
+    """Mask of the coordinates (nq,) that start and, for a goal in joint space, end within their limits."""
     model = arm.model
     lower, upper = model.q_lower + margin, model.q_upper - margin
     kept = np.full(model.nq, True)

@@ -239,7 +239,7 @@ class _Contour:
         return np.stack(np.broadcast_arrays(*rows), axis=1)
 
     def outcome(self, x: Array) -> list[str]:
-        """How far along the path the tool came, and how far from it it is."""
+        """Progress of the tool along the path, and its distance from it."""
         at = position_of(self.model, self.settings.frame, x[: self.n])
         error = np.linalg.norm(at - self.points(x[None])[0])
         return [f"{x[-2]:.3g} m along the path at {x[-1]:.3g} m/s, {1e3 * error:.2g} mm from it"]

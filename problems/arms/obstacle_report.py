@@ -82,7 +82,7 @@ def nearness_of_bodies(model: Model, scene: Scene, weight: float, qs: Array) -> 
 
 
 def links_from(model: Model, scene: Scene, qs: Array, exact: bool | None = None) -> Nearest:
-    """How near the links come to bodies that stand. exact: by true shapes, default where coal is installed.
+    """Smallest distances of the links from static bodies. exact: by true shapes, default where coal is installed.
 
     Raises ValueError for a robot without collision shapes, ModuleNotFoundError where what reads its meshes is not installed.
     """

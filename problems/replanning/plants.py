@@ -31,7 +31,7 @@ PlantFactory = Callable[[], Plant]
 
 
 ELSEWHERE = 1.5
-"""So many times as stiff as at its start may the friction of a robot be in other configurations."""
+"""Limit on the stiffness of a robot's friction in other configurations, relative to that at its start."""
 
 
 def plants_of(task: Task, settings: Settings, backend: BackendFactory, robot: str) -> PlantFactory:

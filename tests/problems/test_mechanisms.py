@@ -50,7 +50,7 @@ def test_every_config_is_read_back_as_it_is_written(path):
 
 
 def _holds(kept, value) -> bool:
-    """Whether settings hold a value of a file, tables by their keys."""
+    """True if settings hold a value of a file, tables by their keys."""
     if isinstance(value, dict) and isinstance(kept, dict):
         return all(_holds(kept.get(key), inner) for key, inner in value.items())
     if isinstance(value, list) and all(isinstance(v, dict) for v in value):

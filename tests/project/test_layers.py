@@ -112,7 +112,7 @@ def _is_dynamic_import(call: ast.Call) -> bool:
 
 
 def inside(name: str, modules: tuple[str, ...]) -> bool:
-    """Whether the dotted name is one of the modules, or lies in one."""
+    """True if the dotted name is one of the modules, or lies in one."""
     return any(name == module or name.startswith(f"{module}.") for module in modules)
 
 

@@ -21,7 +21,7 @@ FILES = sorted(path.relative_to(ROOT).as_posix() for package in PACKAGES for pat
 
 
 def is_public(file: str) -> bool:
-    """Whether no part of the path is private; `__init__.py` speaks for its package."""
+    """True if no part of the path is private; `__init__.py` speaks for its package."""
     return not any(part.startswith("_") and part != "__init__.py" for part in Path(file).parts)
 
 

@@ -50,7 +50,7 @@ class Near(NamedTuple):
 
 
 Relief = Callable[[int, int, int, float], float]
-"""How much farther apart [m] the true shapes of a piece and of a core are than their gap: relief(knot, piece, core, gap)."""
+"""Distance of the true shapes of a piece and a core beyond their gap [m]: relief(knot, piece, core, gap)."""
 
 
 class _Others(NamedTuple):
@@ -248,7 +248,7 @@ class CollisionPairs:
 
     @cached_property
     def _counts(self) -> Array:
-        """Which pairs (P, O) count: all with the scene, of the robot's own those that may touch."""
+        """Mask of the pairs (P, O) that count: all with the scene, and pairs of the robot that may touch."""
         carriers = np.concatenate([self._of_scene.carriers, self._of_robot.carriers])
         own = np.arange(len(carriers)) >= len(self.cores)
         counts = (self.robot.bodies >= 0)[:, None] & ~own

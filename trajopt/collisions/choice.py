@@ -1,4 +1,4 @@
-"""Which pairs of a link and of bodies get the slots of the link: compiled, or in NumPy where there is no compiler.
+"""Choice of the pairs of a link and bodies that get the slots of the link: compiled, or in NumPy without a compiler.
 
 Each body gets a slot first: a link's second capsule near a body counts as farther. Where a body is far from the coarse capsule
 around all that the link carries, that one alone counts.
@@ -114,7 +114,7 @@ def _in_numpy(
 
 
 def _nearest(gaps: Array, count: int, reach: float) -> Array:
-    """Which of gaps (M, P, O), flat, get ``count`` slots of a link."""
+    """Flat indices of the gaps (M, P, O) that get the ``count`` slots of a link."""
     M = len(gaps)
     if count == 1:
         return np.asarray(gaps.reshape(M, -1).argmin(axis=1)[:, None])

@@ -26,7 +26,7 @@ class FreeSpace:
         self.exact = find_spec("coal") is not None if exact is None else exact
 
     def touches(self, qs: Array, times: Array | None = None) -> bool:
-        """Whether anything comes nearer than the margin at one of the configurations (M, nq)."""
+        """True if anything comes nearer than the margin at one of the configurations (M, nq)."""
         qs = np.atleast_2d(qs)
         times = np.zeros(len(qs)) if times is None else times
         gaps = self.pairs.gaps(qs, times, self.margin)
@@ -40,7 +40,7 @@ class FreeSpace:
         return any(true.distance(*(int(n) for n in close[c])) < self.margin for c in deepest)
 
     def line_touches(self, a: Array, b: Array, step: float) -> bool:
-        """Whether anything touches on the straight line from a, which is left out, to b, in steps of at most ``step`` in a
+        """True if anything touches on the straight line from a, which is left out, to b, in steps of at most ``step`` in a
         coordinate; the end and a few configurations across the line come first."""
         count = max(int(np.ceil(np.abs(b - a).max() / step)), 1)
         shares = np.arange(count, 0, -1) / count
@@ -73,7 +73,7 @@ class TruePieces:
         return float(self._coal.distance(self._hulls[piece], a, other, pose, self._request, self._result))
 
     def relief(self, knot: int, piece: int, core: int, gap: float) -> float:
-        """How much farther apart the true shapes are than the capsules [m]: at least 0, at most what these stand out."""
+        """Distance of the true shapes beyond that of the capsules [m], at least 0."""
         robot, count = self.pairs.robot, len(self.pairs.cores)
         most = float(robot.excess[piece])
         if core >= count:

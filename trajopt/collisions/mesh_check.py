@@ -109,7 +109,7 @@ class MeshCheck:
         return least, found.near
 
     def is_clear(self, qs: Array) -> bool:
-        """Whether nothing touches at configurations (M, nq) along a path, where the scene begins, and all is finite."""
+        """True if nothing touches at configurations (M, nq) along a path, where the scene begins, and all is finite."""
         if not len(self.pairs) or not len(qs):
             return True
         if not np.isfinite(qs).all():

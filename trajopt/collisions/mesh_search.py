@@ -87,7 +87,7 @@ def least_distance(bounds: Array, block: int, count: int, looks: Looks, asked: f
 
 
 def touching(bounds: Array, block: int, count: int, looks: Looks) -> bool:
-    """Whether a distance is not above zero, see :class:`Search`."""
+    """True if a distance is not above zero, see :class:`Search`."""
     search = Search(bounds, block, count, looks)
     while search.least <= 0.0:
         if search.look(0.0)[0] <= 0.0:

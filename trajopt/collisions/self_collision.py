@@ -27,7 +27,7 @@ SAMPLES = 40
 ALWAYS = 0.9
 """A pair that overlaps in this fraction of them always does."""
 CAPSULE = 1.0
-"""How far [m] a capsule may stand out of a shape: one for each shape."""
+"""Largest distance by which a capsule may exceed a shape [m], one for each shape."""
 SEED = 0
 TOUCH = 1e-3
 """Depth [m] up to which links touch: files model housings and closed fingers so."""

@@ -76,12 +76,12 @@ def _hull(mesh: Any) -> Any:
 
 
 def is_convex(geometry: Any) -> bool:
-    """Whether a geometry of coal is known to be convex."""
+    """True if a geometry of coal is known to be convex."""
     return not isinstance(geometry, require_coal().BVHModelOBBRSS)
 
 
 def _is_solid(points: Array) -> bool:
-    """Whether points (n, 3) have a hull with a volume: coal's builder of hulls needs one."""
+    """True if points (n, 3) have a hull with a volume: coal's builder of hulls needs one."""
     away = points - points.mean(axis=0)
     return bool(np.linalg.matrix_rank(away, tol=1e-6 * float(np.abs(away).max(initial=0.0)) * len(away) ** 0.5) == 3)
 

@@ -56,7 +56,7 @@ REACH = 10.0
 """A time step from a random point moves no coordinate by more, relative to max(1, |x|): where a stiff contact throws the robot
 beyond that, rounding leaves derivatives of the step no digits to compare."""
 HALVINGS = 12
-"""How often the way from the guess to a random point is halved at most, to keep it within reach."""
+"""Maximum number of halvings of the step from the guess to a random point."""
 LARGE = 20
 """Directions ndx + nu from which on a problem is checked in part: quadrupeds have 48, arms of seven joints 21, of six 18."""
 FEW = 2
@@ -155,7 +155,7 @@ def random_points(
 
 
 def _out_of_reach(dynamics: object, at: Points, p: Parameters) -> Array:
-    """Which points (N,) a time step leads away from too far."""
+    """Mask of the points (N,) that a time step moves too far."""
     if not isinstance(dynamics, (SampledSystem, ImpactStage)):
         return np.zeros(len(at.x), bool)
     with np.errstate(all="ignore"):

@@ -250,7 +250,7 @@ def warm_start(task: Task, path: str | Path) -> tuple[Guess, list[str]]:
 
 
 def same_robot(task: Task, solution: Solution) -> bool:
-    """Whether a solution was found with the robot of a task, as far as both tell."""
+    """True if a solution was found with the robot of a task, as far as both tell."""
     saved = (solution.meta.get("model") or {}).get("digest")
     return task.ocp.model is None or saved in (None, task.ocp.model.digest)
 

@@ -305,7 +305,7 @@ def planned(task: Task, settings: Settings) -> OCP:
 
 
 def horizon_of(task: Task, settings: Settings) -> Horizon:
-    """Which problem to solve at what time."""
+    """Problem to solve at a given time."""
     ocp = planned(task, settings)
     if settings.horizon == "regridded":
         return Regridded(ocp, settings.least)
@@ -326,7 +326,7 @@ def _object(m: MotionSettings, seed: int) -> MovingObject:
 
 
 def sensor_of(ocp: OCP, settings: Settings) -> Sensor:
-    """How the state is measured."""
+    """Measurement of the state."""
     s, ndx = settings.sensor, ocp.manifold.ndx
     n = ndx // 2 if ocp.model is None else ocp.model.nv
     noise = np.repeat([s.position_noise, s.velocity_noise, 0.0], [n, n, ndx - 2 * n])  # a path parameter is known

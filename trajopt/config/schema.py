@@ -78,7 +78,7 @@ def _type_issues(kind: Any, table: Mapping[str, Any], path: str, extra_known: tu
 
 
 def fits(hint: Any, value: Any) -> bool:
-    """Whether a value is certainly of a type, in the strict sense of :func:`schema_of`; where in doubt, not."""
+    """True if a value is certainly of a type, in the strict sense of :func:`schema_of`; where in doubt, not."""
     origin, arguments = get_origin(hint), get_args(hint)
     if is_dataclass(hint):
         hints: Mapping[str, Any] = get_type_hints(hint)
@@ -122,7 +122,7 @@ def _issue(kind: Any, table: Any, path: str, loc: tuple, error: str, extra_known
 
 
 def _is_member(part: Any, inner: Any) -> bool:
-    """Whether a part of a place names the member of a union."""
+    """True if a part of a place names the member of a union."""
     return inner is not None and isinstance(part, str) and (part == inner.__name__ or part.startswith("tuple["))
 
 

@@ -28,7 +28,7 @@ from trajopt.stage.source.term_source import TermShape, theta_of
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,62}")
 _NUMBERS_A_LINE = 6
 _PLACEHOLDERS = ("prefix_", "PREFIX_")
-"""How identifiers in the templates begin that get the export's name."""
+"""Prefix of identifiers in the templates that is replaced by the name of the export."""
 
 
 class ExportError(ValueError):

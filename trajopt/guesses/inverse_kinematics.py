@@ -310,7 +310,7 @@ class _Search:
 
 
 def reach_of(model: Model, frame: int) -> float:
-    """How far a frame may be from the first joint on its path [m], sliding joints at their least; at least 1 mm."""
+    """Largest distance of a frame from the first joint on its path [m], sliding joints at their least; at least 1 mm."""
     f = model.frames[frame]
     lengths, body = [float(np.linalg.norm(f.p))], f.body
     while model.parent[body] >= 0:

@@ -23,9 +23,9 @@ SHORT_CUTS = 100
 """Pairs of points that are tried."""
 
 Touches = Callable[[Array], bool]
-"""Whether a configuration (nq,) is in collision."""
+"""True if a configuration (nq,) is in collision."""
 LineTouches = Callable[[Array, Array, float], bool]
-"""Whether a configuration behind one (nq,) up to another is, in steps of at most so much in a coordinate."""
+"""True if a configuration behind one (nq,) up to another is, in steps of at most so much in a coordinate."""
 
 
 def rrt_connect(

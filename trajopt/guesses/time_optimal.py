@@ -50,7 +50,7 @@ class Timing(NamedTuple):
 
 
 def has_toppra() -> bool:
-    """Whether the package toppra is installed."""
+    """True if the package toppra is installed."""
     return find_spec("toppra") is not None
 
 

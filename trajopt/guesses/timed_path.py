@@ -128,7 +128,7 @@ def _nearest(shares: tuple[float, ...]) -> Array:
 
 
 def shortest_times(way: Array, velocity: Array, acceleration: Array) -> tuple[Array, Array]:
-    """How long (n,) [s] each coordinate takes from rest to rest at least, and for how long of that it speeds up; way (n,)."""
+    """Minimum duration (n,) [s] of each coordinate from rest to rest, and its time of acceleration; way (n,)."""
     way = np.abs(way)
     with np.errstate(invalid="ignore", divide="ignore"):
         peak = np.minimum(velocity, np.sqrt(way * acceleration))

@@ -74,7 +74,7 @@ def abreast(ndx: int, nu: int) -> ctypes.CDLL:
 
 
 def at_once(ndx: int, nu: int) -> bool:
-    """Whether the library for a size can be had at once; else it is made aside."""
+    """True if the library for a size is ready; else it is compiled in the background."""
     return is_there(source(ndx, nu))
 
 
@@ -134,7 +134,7 @@ class CompiledLQ:
 
     @property
     def functions(self) -> tuple[Any, ...]:
-        """Those that a solver in C calls: riccati, adjoint, stationarity, finite, rollout of kernels/riccati.h."""
+        """Functions of kernels/riccati.h that a solver in C calls: riccati, adjoint, stationarity, finite, rollout."""
         return self._riccati, self._adjoint, self._stationarity, self._finite, self._linear_rollout
 
     def solve_riccati(

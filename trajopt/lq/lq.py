@@ -224,7 +224,7 @@ def stationarity(lq: LQProblem, K: Array | None = None) -> Stationarity:
 
 
 def is_finite(lq: LQProblem) -> bool:
-    """Whether all numbers of a problem are."""
+    """True if all numbers of a problem are finite."""
     return all(bool(np.isfinite(block).all()) for block in lq)
 
 
@@ -236,7 +236,7 @@ class KKTResidual(NamedTuple):
 
 
 def kkt_residual(lq: LQProblem, step: LQStep) -> KKTResidual:
-    """How far a trajectory is from the solution of the problem without bounds."""
+    """Distance of a trajectory from the solution of the problem without bounds."""
     dx, du = step
     lam = costates(lq, step)
     control = lq.r + (lq.S @ dx[:-1, :, None] + lq.R @ du[:, :, None])[:, :, 0] + (lam[1:, None, :] @ lq.B)[:, 0]

@@ -37,7 +37,7 @@ class LQSolver(Protocol):
         ...
 
     def is_finite(self, lq: LQProblem) -> bool:
-        """Whether all numbers of a problem are."""
+        """True if all numbers of a problem are finite."""
         ...
 
 

@@ -221,7 +221,7 @@ def state_bounds(
 
 
 def chosen_coordinates(constraint: Constraint) -> tuple[int, ...] | None:
-    """Which numbers of the state a constraint of :func:`state_bounds` bounds; None for any other constraint."""
+    """Indices of the state that a constraint of :func:`state_bounds` bounds; None for any other constraint."""
     function = constraint.residual.function if isinstance(constraint.residual, FunctionMap) else None
     if isinstance(function, partial) and function.func is residuals.coordinates:
         return function.args[0]

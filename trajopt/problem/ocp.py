@@ -408,6 +408,6 @@ def _system(phase: Phase) -> Any:
 
 
 def _stretch(phase: Phase, xs: Array) -> Array | float:
-    """How many times as long (K,) the steps of a phase take in states (K, nx)."""
+    """Factors (K,) on the time steps of a phase in states (K, nx)."""
     system = _system(phase)
     return xs[:, system.place] / system.nominal if isinstance(system, InScaledTime) else 1.0

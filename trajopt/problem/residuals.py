@@ -105,7 +105,7 @@ def center_of_mass(model: Model, x: Rows, u: Rows, t: Scalar, p: Parameters) -> 
 def limit_excess(
     limited: Sequence[int], finite: Sequence[tuple[bool, bool]], x: Rows, u: Rows, t: Scalar, p: Parameters
 ) -> list[Scalar]:
-    """How far the coordinates ``limited`` are beyond their limits; finite: which of (lower, upper) each has."""
+    """Violation of the limits of the coordinates ``limited``; finite: which of (lower, upper) each has."""
     return [_excess(x[i], p["lower"][j], p["upper"][j], *finite[j]) for j, i in enumerate(limited)]
 
 
@@ -122,7 +122,7 @@ def beyond(
     t: Scalar,
     p: Parameters,
 ) -> list[Scalar]:
-    """How far the values of a function are outside of their bounds; finite: which of (lower, upper) each has.
+    """Violation of bounds by the values of a function; finite: which of (lower, upper) each has.
 
     max(0, e) is rounded to (e + sqrt(e^2 + width^2)) / 2.
     """
@@ -130,7 +130,7 @@ def beyond(
 
 
 def outside(finite: Sequence[tuple[bool, bool]], values: Sequence[Scalar], p: Parameters) -> list[Scalar]:
-    """How far values are outside of their bounds; see :func:`beyond`."""
+    """Violation of bounds by values; see :func:`beyond`."""
     width = p["width"][0]
     return [
         sum(

@@ -148,7 +148,7 @@ def _at_knots(value: Array, at: Array, plan: Plan) -> Array:
 
 
 class Horizon(Protocol):
-    """Which problem to solve at what time."""
+    """Problem to solve at a given time."""
 
     def __call__(self, t: float) -> OCP | None:
         """The problem whose first knot is at t [s]; None where none is left to solve."""

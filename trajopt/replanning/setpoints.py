@@ -140,7 +140,7 @@ def _references(plan: Plan, ks: Array, times: Array, manifold: Any) -> Array:
 
 
 def _accelerates(ocp: OCP, k: int) -> bool:
-    """Whether the controls behind knot k begin with the accelerations of the robot's joints, as their names tell."""
+    """True if the controls behind knot k begin with the accelerations of the robot's joints, as their names tell."""
     if ocp.model is None:
         return False
     (phase,) = (p for p, knots in zip(ocp.phases, ocp.phase_slices, strict=True) if knots.start <= k < knots.stop)

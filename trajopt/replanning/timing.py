@@ -10,7 +10,7 @@ SAME_TIME = 1e-9
 
 
 def steps_of(duration: float, step: float) -> int:
-    """How many equal steps, none longer than ``step``, a duration is made of."""
+    """Number of equal steps, none longer than ``step``, in a duration."""
     return max(1, math.ceil(duration / step - SAME_TIME))
 
 

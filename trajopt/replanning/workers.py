@@ -55,7 +55,7 @@ class Worker(Protocol):
         ...
 
     def idle(self, tick: int) -> bool:
-        """Whether a job can be started."""
+        """True if a job can be started."""
         ...
 
     def spells(self) -> list[Spell]:

@@ -138,7 +138,7 @@ def in_turn(
 
 
 def goes_on(found: Solution, options: AutoOptions, broken: bool, coarse: bool = False) -> bool:
-    """Whether another attempt follows one; broken: whether its solution breaks bounds on the state that it left out."""
+    """True if another attempt follows one; broken: whether its solution breaks bounds on the state that it left out."""
     solved = found.status.success and not (broken or coarse)
     return not solved and found.status.code not in STOPPED and (options.fallback or broken)
 
@@ -175,7 +175,7 @@ def _direct(ocp: OCP, curved: bool) -> list[Attempt]:
 
 
 def has_only_bounds(ocp: OCP) -> bool:
-    """Whether all constraints are bounds on numbers of the state that leave room between."""
+    """True if all constraints are bounds on numbers of the state that leave room between."""
     return all(_is_bound(c) for c in ocp.constraints())
 
 

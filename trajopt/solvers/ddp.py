@@ -72,7 +72,7 @@ def ddp(
 
 
 def by_newton(ocp: OCP, options: DDPOptions) -> bool:
-    """Whether Newton's method solves it: :mod:`trajopt.solvers.methods.newton`."""
+    """True if Newton's method solves it: :mod:`trajopt.solvers.methods.newton`."""
     return filtered(ocp, options) and options.curvature == "newton" and options.indefinite == "modify"
 
 

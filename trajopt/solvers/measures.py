@@ -1,4 +1,4 @@
-"""How far a trajectory is from feasible and from optimal, measured at the trajectory itself, whatever solver found it.
+"""Violation and optimality error of a trajectory, measured at the trajectory itself, whatever solver found it.
 
 Feasibility: the defects F_k(x_k, u_k) (-) x_(k+1), the bounds on controls and the rows of the constraints, each in its own unit.
 
@@ -225,7 +225,7 @@ class _Measured:
 
 
 def _imposed(c: Constraint, g: Array, knots: slice) -> Array:
-    """Which rows g (K, nr) of a constraint are imposed: x0 is given."""
+    """Mask of the rows g (K, nr) of a constraint that are imposed: x0 is given."""
     imposed = np.ones(g.shape, dtype=bool)
     imposed[0] = knots.start > 0 or c.residual.nu > 0
     return imposed

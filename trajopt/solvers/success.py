@@ -222,7 +222,7 @@ def _measures_meta(found: Measures) -> dict[str, Any]:
 
 
 def _failures(run: Deviation, goals: Sequence[Goal]) -> list[str]:
-    """How a run of the replay leaves the plan, or misses the goals, which the plan meets."""
+    """Sentences about a run of the replay that leaves the plan, or misses goals that the plan meets."""
     if not run.ratio <= 1.0:
         return [run.sentence()]
     missed = [s for goal in goals for s in goal.missed(run.xs, run.times)]

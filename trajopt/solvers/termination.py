@@ -14,7 +14,7 @@ from trajopt.results.status import STATIONARY, Status, StatusCode
 
 
 class Errors(NamedTuple):
-    """How far a point is from a solution, or the tolerances on that; None for what a solver does not measure or test.
+    """Errors of a point, or the tolerances on them; None for what a solver does not measure or test.
 
     kkt: scaled KKT error. gradient: largest entry of the gradient of the Lagrangian, in shooting of the reduced gradient.
     defect: largest defect of the dynamics. violation: largest violation of the constraints, in direct methods with the dynamics.

@@ -1,4 +1,4 @@
-"""Which engine evaluates a problem: compiled code for phases whose backends are on the compiled engine, NumPy for the others."""
+"""Choice of the engine: compiled code for phases whose backends are on the compiled engine, NumPy for the others."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def _most_served_first(choices: Sequence[CompiledChoice]) -> list[CompiledChoice
 
 
 def may_follow(stages: Sequence[Stages]) -> bool:
-    """Whether stages can go on with another problem: where all of each are compiled."""
+    """True if stages can go on with another problem: where all of each are compiled."""
     if not all(s.compiled for s in stages):
         return False
     from trajopt.stage.compiled.compiled_end import CompiledEnd
@@ -134,7 +134,7 @@ def _plain(ocp: OCP, wanted: Wanted) -> list[NumpyStages]:
 def _compiled(
     ocp: OCP, i: int, wanted: Wanted, plain: NumpyStages, end: NumpyStages, engine: Engine
 ) -> CompiledChoice | None:
-    """How the stages of a phase may be compiled; None where it asks for none, or code cannot be written."""
+    """Options for compiling the stages of a phase; None if it is not to be compiled, or cannot be."""
     sampling = ocp.phases[i].dynamics.sampling
     if sampling is None or (engine != "compiled" and sampling.backend.engine != "compiled"):
         return None
@@ -154,7 +154,7 @@ def _compiled(
 
 
 def is_compiled(ocp: OCP) -> bool:
-    """Whether a phase is on the compiled engine; then linear algebra is, too."""
+    """True if a phase is on the compiled engine; then linear algebra is, too."""
     samplings = (phase.dynamics.sampling for phase in ocp.phases)
     return any(s is not None and s.backend.engine == "compiled" for s in samplings)
 

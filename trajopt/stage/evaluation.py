@@ -188,5 +188,5 @@ class StageEvaluator:
 
 
 def _controls_read(phase: Phase) -> int:
-    """How many controls the phase's dynamics or cost read."""
+    """Number of controls that the phase's dynamics or cost read."""
     return max([phase.dynamics.nu, *(term.residual.nu for term in phase.terms)])

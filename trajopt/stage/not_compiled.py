@@ -135,7 +135,7 @@ def explanation(ocp: OCP, phase: int, reason: Exception, what: str = "") -> NotC
 
 
 def may_be_long(parts: Sequence[CostTerm | Constraint], variables: int) -> bool:
-    """Whether derivatives in so many variables may be too long to compile."""
+    """True if derivatives in so many variables may be too long to compile."""
     from dynamics_backends.compiled.interface.sources import TooLong, require_short
 
     try:
@@ -161,7 +161,7 @@ def explained(ocp: OCP, phase: int, reason: Exception) -> str:
 
 
 def works_on_symbols(part: CostTerm | Constraint) -> bool:
-    """Whether a residual can be traced."""
+    """True if a residual can be traced."""
     return _operations(part) is not None
 
 

@@ -61,7 +61,7 @@ def numbers_filled(n: int, m: int) -> int:
 
 
 def worth_sharing(blocks: int, lanes: int, numbers: int) -> bool:
-    """Whether blocks of knots that fill so many numbers each go to more than one thread."""
+    """True if blocks of knots that fill so many numbers each go to more than one thread."""
     from dynamics_backends.compiled.interface.libraries import default_threads
 
     return blocks >= 2 * _least(lanes, numbers) and default_threads() > 1

@@ -1,4 +1,4 @@
-"""How a solve starts where compiled code is not in the cache yet.
+"""Start of a solve whose compiled code is not in the cache yet.
 
 "compiled"     it is waited for
 "at once"      what is there serves, NumPy where there is nothing, while another process compiles
@@ -21,7 +21,7 @@ _served: ContextVar[dict[str, None] | None] = ContextVar("served", default=None)
 
 @contextmanager
 def starting(start: str | None) -> Iterator[None]:
-    """How solves start inside; None leaves it as it is. Raises ValueError for a start that is not known."""
+    """Set the start of solves inside the block; None keeps it. Raises ValueError for an unknown start."""
     if start not in (None, *STARTS):
         raise ValueError(f"start = {start!r}; expected one of {', '.join(map(repr, STARTS))}")
     token = _start.set(start or _start.get())
@@ -32,7 +32,7 @@ def starting(start: str | None) -> Iterator[None]:
 
 
 def starts_at_once() -> bool:
-    """Whether a solve begins before its libraries are there: as :func:`starting` says, else TRAJOPT_START, else not."""
+    """True if a solve begins before its libraries are there: as :func:`starting` says, else TRAJOPT_START, else not."""
     return (_start.get() or environment.start()) == "at once"
 
 

@@ -92,7 +92,7 @@ class _HeldMap:
 
     @property
     def damps(self) -> bool:
-        """Whether the map has damping that can be implicit."""
+        """True if the map has damping that can be implicit."""
         own = unwrapped(self.held)
         return isinstance(own, DampsImplicitly) and own.damps
 
@@ -130,7 +130,7 @@ class _HeldBackend:
 
     @property
     def _m(self) -> int:
-        """How many controls the map has, beside offsets."""
+        """Number of controls of the map, without offsets."""
         return self.inner.map.nu - (damping_offsets(self.map) or 0)
 
     def _now(self, u: Array, t: Array | float) -> tuple[Array, Array]:

@@ -72,7 +72,7 @@ class Field(NamedTuple):
 
     @property
     def offsets(self) -> int | None:
-        """How many controls of the map are offsets of the damped velocity; None where no damping is implicit."""
+        """Number of controls of the map that are offsets of the damped velocity; None if no damping is implicit."""
         return damping_offsets(self.backend.map)
 
     def arguments(self, share: float, e: Array | None) -> tuple[Array, Parameters]:

@@ -126,7 +126,7 @@ def stage_backend(backend: DynamicsBackend, scheme: str) -> DynamicsBackend:
 
 
 def _overridden(kind: type) -> bool:
-    """Whether a subclass takes or differentiates steps in its own way, which no engine can write as code."""
+    """True if a subclass takes or differentiates steps in its own way, which no engine can write as code."""
     return any(getattr(kind, name) is not getattr(SampledSystem, name) for name in ("step", "linearize"))
 
 

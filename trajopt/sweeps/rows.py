@@ -146,7 +146,7 @@ def valid(problem: SweepProblem) -> SweepProblem:
 
 
 def goes_together(problem: SweepProblem) -> bool:
-    """Whether :func:`~trajopt.solvers.batch.solve_batch.solve_batch` solves such problems together.
+    """True if :func:`~trajopt.solvers.batch.solve_batch.solve_batch` solves such problems together.
 
     A limit of time is that of each row: with one, rows are solved alone.
     """

@@ -61,7 +61,7 @@ class Stored:
 
     @property
     def n(self) -> int:
-        """How many rows there are, finished or not."""
+        """Number of rows, finished or not."""
         return int(self.group[MARK].shape[0]) if MARK in self.group else 0
 
     def marks(self) -> Array:

@@ -1,4 +1,4 @@
-"""Which values of a study are varied, and how they are drawn.
+"""Variations of a study: the values that differ, and their distributions.
 
 The value of a key in row i is a function of (seed, key, i) alone: each draw has a generator of its own,
 

@@ -30,7 +30,7 @@ class Pool(Protocol):
     def submit(self, job: Callable[..., Any], *arguments: Any) -> Future: ...
 
     def died(self, error: BaseException | None) -> bool:
-        """Whether a job ended because its worker, or another one, was killed; the pool is whole again afterwards."""
+        """True if a job ended because its worker, or another one, was killed; the pool is whole again afterwards."""
         ...
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Which limits a trajectory breaks, whether it was asked to keep them or not: by what, when, and by how much.
+"""Limits that a trajectory violates, also those that are not constraints of the problem: by what, when, and by how much.
 
 Looked at are the constraints of the problem and its bounds on controls, which a solve enforces, those on the state at the last knot
 too, where they hold no more; and what is known of the robot: the limits of its joints in position and velocity, and of the forces
@@ -257,7 +257,7 @@ def _force(unit: str) -> str:
 
 
 def _held(ocp: OCP, lower: Array, upper: Array) -> Array:
-    """Which numbers of the state (nq + nv,) a running constraint bounds as closely as this."""
+    """Mask of the entries of the state (nq + nv,) that a running constraint bounds as closely as this."""
     held = np.ones((len(ocp.phases), len(lower)), dtype=bool)
     for i, phase in enumerate(ocp.phases):
         own = np.zeros(len(lower), dtype=bool)

@@ -93,7 +93,7 @@ class FrameCheck:
 
 
 def too_far(start: tuple[float, float], end: tuple[float, float]) -> tuple[bool, bool]:
-    """Whether the distance [m] and the angle [rad] at the end of a motion miss a goal, given those at its start."""
+    """True if the distance [m] and the angle [rad] at the end of a motion miss a goal, given those at its start."""
     return end[0] > max(FAR * start[0], NEAR), end[1] > max(FAR * start[1], NEAR_ANGLE)
 
 

@@ -74,7 +74,7 @@ class Deviation(NamedTuple):
     knot: int
 
     def sentence(self) -> str:
-        """How far the run leaves the plan."""
+        """Deviation of the run from the plan."""
         if not np.isfinite(self.ratio):
             return f"replayed {self.how}, the motion diverges"
         amount, limit = (f"{v:.2g} {self.unit}".strip() for v in (self.amount, self.limit))
@@ -221,7 +221,7 @@ def _interpolated_run(ocp: OCP, xs: Array, us: Array, K: Array, pieces: int) -> 
 
 
 def deviation(ocp: OCP, how: str, xs: Array, run: Array) -> Deviation:
-    """How far a run (N + 1, nx) leaves a plan xs (N + 1, nx)."""
+    """Deviation of a run (N + 1, nx) from a plan xs (N + 1, nx)."""
     limits, units = tolerances(ocp, xs)
     times, names = np.asarray(ocp.times_of(xs)), ocp.manifold.tangent_names
     finite = np.isfinite(run).all(axis=1)
@@ -248,7 +248,7 @@ def tolerances(ocp: OCP, xs: Array) -> tuple[Array, tuple[str, ...]]:
 
 
 def can_be_cut(ocp: OCP) -> bool:
-    """Whether time steps of the problem can be cut finer."""
+    """True if time steps of the problem can be cut finer."""
     return any(_pieces(phase.dynamics) is not None for phase in ocp.phases)
 
 

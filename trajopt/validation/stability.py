@@ -165,7 +165,7 @@ def largest_stable_step(at: Linearization, scheme: str, longest: float) -> float
 
 
 def _rings(at: Linearization, scheme: str, h: float) -> bool:
-    """Whether a stiff mode grows that should not; growth beyond the range of floating-point numbers counts."""
+    """True if a stiff mode grows that should not; growth beyond the range of floating-point numbers counts."""
     with np.errstate(over="ignore"):
         allowed = np.exp(h * max(0.0, float(np.linalg.eigvals(at.whole).real.max())))
     try:
@@ -181,7 +181,7 @@ def _rings(at: Linearization, scheme: str, h: float) -> bool:
 
 
 def _rings_explicitly(rates: Array, order: int, h: float) -> bool:
-    """Whether an explicit scheme rings, mode by mode: R is the Taylor polynomial of exp up to the order."""
+    """True if an explicit scheme rings, mode by mode: R is the Taylor polynomial of exp up to the order."""
     z = h * rates[rates.real <= GROWTH * np.abs(rates)]
     z = z[np.abs(z) > STIFF]
     R = np.sum([z**k / factorial(k) for k in range(order + 1)], axis=0) if z.size else z

@@ -208,7 +208,7 @@ def _time_errors(ocp: OCP) -> Iterator[str]:
 
 
 def wrong_steps(phase: Phase, dt: Array) -> Array:
-    """Which time steps dt (..., N) a phase cannot have."""
+    """Mask of the time steps dt (..., N) that are invalid in a phase."""
     if phase.dynamics.takes_time:
         return ~(np.isfinite(dt) & (dt > 0))
     return (dt != 0.0) | (phase.knots != 1)

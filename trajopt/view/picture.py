@@ -27,7 +27,7 @@ MARGIN = 0.05
 FLATTEST, STEEPEST = 0.4, 1.0
 """Heights of a picture, in widths."""
 BRIGHTER = 0.2
-"""How far colors are moved to white: many robots are black."""
+"""Blend of colors toward white: many robots are black."""
 SEEN_THROUGH = 0.45
 """The opacity of obstacles."""
 LATER = 0.004

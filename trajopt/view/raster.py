@@ -105,7 +105,7 @@ def _by_sides(corner_vertex: Array, area: Array, unit: Array, corners: Array) ->
 
 
 def is_closed(faces: Array) -> bool:
-    """Whether each edge of faces (n, 3) is one of two triangles, that run through it in opposite directions."""
+    """True if each edge of faces (n, 3) is one of two triangles, that run through it in opposite directions."""
     start, end = faces.ravel(), np.roll(faces, -1, axis=1).ravel()
     count = int(faces.max(initial=0)) + 1
     there, back = np.sort(start * count + end), np.sort(end * count + start)
@@ -222,7 +222,7 @@ def _nearest(
 
 
 def _crossing(x: Array, y: Array) -> Array:
-    """Which triangles with corners x, y (3, n) reach over the middle of a row and of a column."""
+    """Mask of the triangles with corners x, y (3, n) that cover the middle of a row and of a column."""
     sides = [
         np.ceil(np.maximum(np.maximum(c[0], c[1]), c[2]) - 0.5)
         > np.ceil(np.minimum(np.minimum(c[0], c[1]), c[2]) - 0.5)

@@ -215,7 +215,7 @@ def _is_zero(x: Operand) -> bool:
 
 
 def _mostly_zero(operands: Sequence[Operand]) -> bool:
-    """Whether an output is cleared as a whole, before what is not zero by structure is stored."""
+    """True if an output is cleared as a whole, before what is not zero by structure is stored."""
     return 2 * sum(map(_is_zero, operands)) > len(operands)
 
 

@@ -52,5 +52,5 @@ class Forms:
             self.vanishing[output] = [isinstance(x, float) and x == 0.0 for x in operands]
 
     def gains_at_root(self, p: Pass) -> bool:
-        """Whether a pass over pairs reads a number of k that vanishes at a root."""
+        """True if a pass over pairs reads a number of k that vanishes at a root."""
         return any(any(self.vanishing.get(base_name(n), ())) for n in p.inputs if n.endswith("_k"))

@@ -35,7 +35,7 @@ def _shape(name: str, model: Model) -> tuple[int, ...]:
 
 
 def is_by_dof(program: Program) -> bool:
-    """Whether all results are numbers by DoF, none of them structs or factors."""
+    """True if all results are numbers by DoF, none of them structs or factors."""
     return all(FIELDS[o].kind is None and FIELDS[o].axis in _ORDER for o in program.outputs)
 
 

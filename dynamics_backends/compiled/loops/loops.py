@@ -123,11 +123,11 @@ class _Writer:
         return sparse
 
     def _is_live(self, output: str) -> bool:
-        """Whether anything reads an output; what nothing reads is neither computed nor stored."""
+        """True if anything reads an output; what nothing reads is neither computed nor stored."""
         return base_name(output) in self.live
 
     def _is_read_as_a_whole(self, f: str) -> bool:
-        """Whether anything reads entries of a matrix that are zero by structure."""
+        """True if anything reads entries of a matrix that are zero by structure."""
         readers = [p for p in self.program.passes if f in p.inputs]
         return f in self.outputs or not all(f in ON_PATHS.get(p.template, ()) for p in readers)
 
@@ -151,7 +151,7 @@ class _Writer:
         return size(FIELDS[f].kind) * (1 if f in self.tables else self.width)
 
     def _has_room(self, f: str) -> bool:
-        """Whether a field that is written has a place in the workspace."""
+        """True if a field that is written has a place in the workspace."""
         return f in self.copied or (f not in self.outputs and f not in self.in_place)
 
     def _storage(self) -> list[str]:
@@ -355,7 +355,7 @@ class _Writer:
 
     @staticmethod
     def _repeats(name: str, joint: Joint | None) -> int:
-        """How many rows of a field a step for one joint receives as a list; 0 where it receives one row."""
+        """Number of rows of a field that a step for one joint receives as a list; 0 if it receives one row."""
         axis = FIELDS[base_name(name)].axis
         if joint is None or axis not in (Axis.DOF, Axis.Q):
             return 0

@@ -1,4 +1,4 @@
-"""Which entries of a result are zero by structure, and where a kernel leaves the others.
+"""Sparsity of results: the entries that are zero by structure, and the places of the others in a kernel's output.
 
 Zeros are written once, when an array is made; a kernel writes the rest.  A tensor over the triples of a tree is compact
 in the workspace: the different numbers of each triple stand behind each other in the order of the loops, behind one zero.
@@ -135,7 +135,7 @@ COUNTS = tuple(TRIPLES.values())
 
 
 def triple_counts(model: Model) -> list[int]:
-    """How many triples of each of COUNTS a model has."""
+    """Number of triples of each of COUNTS in a model."""
     return [len(layout(model).indices(kind)["d"]) for kind in COUNTS]
 
 

@@ -11,7 +11,7 @@ from dynamics_backends.compiled.runtime.toolchain import find_toolchain
 
 
 def is_there(source: str) -> bool:
-    """Whether the library of a text can be had without compiling it; where it cannot, another process is asked to.
+    """True if the library of a text can be had without compiling it; where it cannot, another process is asked to.
 
     Where there is none to ask, it is compiled here.
     """

@@ -43,7 +43,7 @@ class Aside:
 
     @property
     def finished(self) -> bool:
-        """Whether the process has ended, however it did."""
+        """True if the process has ended, however it did."""
         while self._pipe is not None:
             try:
                 said = os.read(self._pipe, _MOST)

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 COMPILING = "compiling_"
-"""How the names of folders begin in which somebody compiles."""
+"""Prefix of the folders in which a process compiles."""
 OLD = 24 * 3600.0
 """[s] Nothing is compiled for so long."""
 _COMPILING = re.compile(rf"{COMPILING}[a-z0-9_]{{8}}")
@@ -47,7 +47,7 @@ def _old(folder: Path) -> Iterator[os.DirEntry[str]]:
 
 
 def _holds_nothing_else(entry: os.DirEntry[str]) -> bool:
-    """Whether all in a folder is what a compilation writes there."""
+    """True if all in a folder is what a compilation writes there."""
     with os.scandir(entry.path) as inside:
         return all(file.is_file(follow_symlinks=False) and _COMPILED.fullmatch(file.name) for file in inside)
 
@@ -61,7 +61,7 @@ def _written(entry: os.DirEntry[str]) -> list[float]:
 
 
 def _is_free(turn: Path) -> bool:
-    """Whether nobody is in a turn, as far as can be told."""
+    """True if nobody is in a turn, as far as can be told."""
     try:
         import fcntl
 

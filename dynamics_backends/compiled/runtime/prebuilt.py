@@ -1,4 +1,4 @@
-"""Whether the kernels that were built with the installation still serve: they are those of one state of the sources, of one
+"""True if the kernels that were built with the installation still serve: they are those of one state of the sources, of one
 compiler and one kind of processor.
 
 Nothing wrong comes of others, which are not found; but first solutions take longer without them.

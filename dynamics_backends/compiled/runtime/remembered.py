@@ -53,7 +53,7 @@ class Sought:
 
     @property
     def may_be_known(self) -> bool:
-        """Whether it is worth asking: as quick as a look into a folder."""
+        """True if it is worth asking: as quick as a look into a folder."""
         return self._key is not None and any(
             (folder / f"{self._key}{SUFFIX}").exists() for folder in (cache_folder(), prebuilt_folder())
         )

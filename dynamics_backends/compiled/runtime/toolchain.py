@@ -205,7 +205,7 @@ def _found(cc: str | None, path: str | None, march: str) -> Toolchain:
 
 
 def has_compiler() -> bool:
-    """Whether a C compiler works here."""
+    """True if a C compiler works here."""
     try:
         find_toolchain()
     except CompilerError:

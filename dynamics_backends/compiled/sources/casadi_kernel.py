@@ -34,7 +34,7 @@ class CompiledCasadiAD(CasadiAD):
         return lambda arguments: list(kernel(*arguments))
 
     def _short_enough(self, inputs: list[Any], outputs: list[Any]) -> bool:
-        """Whether the graph is worth compiling; says so where it is not."""
+        """True if the graph is worth compiling; says so where it is not."""
         size = ca.Function("size", inputs, outputs).n_instructions()
         if size > LARGE_GRAPH:
             _LOG.warning(

@@ -35,7 +35,7 @@ static void map_derivatives(const int* const* ti, const double* const* td, {head
 
 
 def forces_given(map: Any, sizes: Mapping[str, int]) -> int:
-    """How many forces of constraints the functions of a map find on the way, as the map reports them; 0 for none.
+    """Number of constraint forces that the functions of a map compute, as the map reports them; 0 for none.
 
     None are given with run-time parameters, of which the cost terms that read forces know nothing.
     """
@@ -44,7 +44,7 @@ def forces_given(map: Any, sizes: Mapping[str, int]) -> int:
 
 
 def reported_elsewhere(map: Holonomic) -> bool:
-    """Whether a force is reported at another place than where it is solved for."""
+    """True if a force is reported at another place than where it is solved for."""
     return any(is_shifted(c) for c in map.constraints.bound)
 
 

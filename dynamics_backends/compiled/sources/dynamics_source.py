@@ -67,7 +67,7 @@ class DynamicsSource:
 
 
 def has_source(backend: DynamicsBackend) -> bool:
-    """Whether a backend's method is one that this module writes; that the map is short enough shows when it is traced."""
+    """True if a backend's method is one that this module writes; that the map is short enough shows when it is traced."""
     if not isinstance(backend, Method) or backend.name not in METHODS:
         return False
     return backend.name != "analytic" or isinstance(unwrapped(backend.map), HasPartials)
@@ -106,7 +106,7 @@ def dynamics_source(
 
 
 def forces_beside(backend: DynamicsBackend, sizes: Mapping[str, int]) -> int:
-    """How many forces of constraints the functions of a backend's map give beside the motion, known without tracing."""
+    """Number of constraint forces that the functions of a backend's map return with the motion, known without tracing."""
     map = unwrapped(backend.map)
     return constrained_source.forces_given(map, _with_step(map, sizes)) if backend.name == "analytic" else 0
 

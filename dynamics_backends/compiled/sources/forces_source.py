@@ -52,7 +52,7 @@ class ForcesSource(NamedTuple):
 
 
 def solved_in_loops(map: Any, *, second: bool = False) -> bool:
-    """Whether a map is the forces of constraints whose rows are reported as they are solved for, and many, or second derivatives
+    """True if a map is the forces of constraints whose rows are reported as they are solved for, and many, or second derivatives
     are asked for."""
     return (
         isinstance(map, ConstraintForces)

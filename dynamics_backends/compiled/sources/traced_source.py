@@ -56,7 +56,7 @@ class TracedDynamics:
 
     @cached_property
     def rows(self) -> int:
-        """How many rows of xdot are worth computing: without the first half, where that is v."""
+        """Number of rows of xdot to compute: without the first half, if that is v."""
         n, nx = self.map.manifold.ndx, self.map.manifold.nx
         if isinstance(self.map, SteppedContact):  # whose value no expression holds
             return n // 2

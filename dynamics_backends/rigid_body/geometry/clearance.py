@@ -1,4 +1,4 @@
-"""How far capsules of the links are from bodies, as a residual of which everything but the pairs of links is run-time data.
+"""Distances of the links' capsules from bodies, as a residual of which everything but the pairs of links is run-time data.
 
     g_s = D(segment of the capsule s on its link, core of the body s) >= radii + margin
 

@@ -235,7 +235,7 @@ def _ramp(x: Scalar) -> Scalar:
 
 
 def _beyond(x: Scalar, half: Scalar) -> Scalar:
-    """How far x is beyond -half .. half, with its sign."""
+    """Signed excess of x beyond -half .. half."""
     return x - sm.larger(sm.smaller(x, half), -half)
 
 

@@ -30,7 +30,7 @@ from dynamics_backends.rigid_body.geometry.shapes import (
 VAST = 100.0
 """Half the edge of the box [m] that stands for a half-space."""
 MESH_TOLERANCE, MESH_PIECES = 0.01, 16
-"""How closely capsules cover a mesh of a scene [m], and how many do at most."""
+"""Tolerance of capsules that cover a mesh of a scene [m], and their maximum number."""
 
 
 class Core(NamedTuple):

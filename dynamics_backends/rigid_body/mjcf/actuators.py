@@ -155,5 +155,5 @@ def effort_limit(limits: Range) -> float:
 
 
 def one_sided(limits: Range) -> bool:
-    """Whether a range of forces has none in one direction."""
+    """True if a range of forces has none in one direction."""
     return limits[0] >= 0.0 or limits[1] <= 0.0

@@ -47,7 +47,7 @@ class Tip(NamedTuple):
 
 
 def collides(m: Any, geom: int) -> bool:
-    """Whether a geom can touch others."""
+    """True if a geom can touch others."""
     return bool(m.geom_contype[geom] or m.geom_conaffinity[geom])
 
 
@@ -129,7 +129,7 @@ def tip(m: Any, names: Names, body: int) -> Tip | None:
 
 
 def _wide(points: np.ndarray) -> bool:
-    """Whether points (n, 3) lie about a surface rather than about a line or a point."""
+    """True if points (n, 3) lie about a surface rather than about a line or a point."""
     spread = np.linalg.svd(points - points.mean(axis=0), compute_uv=False)
     return len(points) > 2 and bool(spread[1] > WIDE * spread[0])
 

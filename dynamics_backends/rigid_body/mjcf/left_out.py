@@ -12,7 +12,7 @@ from dynamics_backends.rigid_body.mjcf.equalities import equalities
 from dynamics_backends.rigid_body.mjcf.source import Names, enabled, joint_kind
 
 NAMED = 6
-"""So many names are listed."""
+"""Maximum number of names listed."""
 
 
 def left_out(

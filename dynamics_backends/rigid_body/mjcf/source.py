@@ -49,7 +49,7 @@ class MJCFWarning(UserWarning):
 
 
 def is_mjcf(source: str | os.PathLike) -> bool:
-    """Whether a file, or text that starts with "<", is MJCF: its first element is <mujoco>."""
+    """True if a file, or text that starts with "<", is MJCF: its first element is <mujoco>."""
     if _is_text(source):
         head = str(source).encode()
     else:
@@ -198,7 +198,7 @@ def rotation(quaternion: Any) -> np.ndarray:
 
 
 def moves(simulated: Any, body: int) -> bool:
-    """Whether a body has joints, or is rigidly part of one that has."""
+    """True if a body has joints, or is rigidly part of one that has."""
     return bool(simulated.body_jntnum[simulated.body_weldid[body]])
 
 
@@ -218,7 +218,7 @@ def joint_bodies(simulated: Any) -> dict[int, list[int]]:
 
 
 def enabled(simulated: Any, *what: str) -> bool:
-    """Whether none of these parts of the dynamics, such as "GRAVITY", is disabled in the file's <flag>."""
+    """True if none of these parts of the dynamics, such as "GRAVITY", is disabled in the file's <flag>."""
     import mujoco
 
     bits = [int(getattr(mujoco.mjtDisableBit, f"mjDSBL_{name}", 0)) for name in what]  # 0: not known to this version

@@ -29,7 +29,7 @@ class MassProperties(NamedTuple):
 
     @property
     def empty(self) -> bool:
-        """Whether there is neither mass nor inertia."""
+        """True if there is neither mass nor inertia."""
         return self.mass == 0 and not self.inertia.any()
 
 

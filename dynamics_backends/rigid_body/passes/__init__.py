@@ -1,1 +1,1 @@
-"""How a recursion over the tree is written and run: its steps, the layout of rows, and the drivers."""
+"""Recursions over the kinematic tree: their steps, the layout of rows, and the drivers."""

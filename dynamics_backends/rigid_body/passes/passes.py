@@ -210,7 +210,7 @@ class Pass:
 
     @property
     def by_joint(self) -> bool:
-        """Whether the step is written for one joint: reads the joint type, its coordinates or lists of DoFs."""
+        """True if the step is written for one joint: reads the joint type, its coordinates or lists of DoFs."""
         if self.kind not in ("down", "up", "body"):
             return False
         return any(
@@ -219,7 +219,7 @@ class Pass:
 
     @property
     def by_entry(self) -> bool:
-        """Whether it writes entries of matrices or tensors."""
+        """True if it writes entries of matrices or tensors."""
         return self.kind in ("pair", "own_pair", *TRIPLES.values())
 
     def results(self, *arguments: Any) -> tuple[Any, ...]:

@@ -129,7 +129,7 @@ class Element:
 
 
 def is_text(source: str | os.PathLike) -> bool:
-    """Whether a source is XML text, which starts with "<", and not the path of a file."""
+    """True if a source is XML text, which starts with "<", and not the path of a file."""
     return isinstance(source, str) and source.lstrip(_BLANK).startswith("<")
 
 

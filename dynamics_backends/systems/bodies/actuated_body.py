@@ -78,7 +78,7 @@ class ActuatedBody(MechanicalSystem):
     # -- implicit damping -----------------------------------------------------------------------------------------------
     @property
     def damps(self) -> bool:
-        """Whether joints other than a floating base's are damped."""
+        """True if joints other than a floating base's are damped."""
         return self.viscous is not None and bool(np.any(self.damping_of_joints))
 
     @property

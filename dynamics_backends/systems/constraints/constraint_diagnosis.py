@@ -1,4 +1,4 @@
-"""Which constraints are redundant or contradict each other: the rank of J, row by row, in plain numbers.
+"""Redundant and contradictory constraints: the rank of J, row by row, in plain numbers.
 
 Rows are taken in order.  A row that is a combination of those before it is redundant; it is contradictory as well where
 the same combination of the gammas differs from its own, for then J a + gamma = 0 has no solution.

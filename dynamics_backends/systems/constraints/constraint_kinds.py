@@ -207,7 +207,7 @@ class BoundFrameContact(BoundFrame):
 
 
 def is_shifted(constraint: BoundConstraint) -> bool:
-    """Whether a force is reported at another place than where it is solved for: of loops of frames."""
+    """True if a force is reported at another place than where it is solved for: of loops of frames."""
     return isinstance(constraint, BoundFrame) and not isinstance(constraint, BoundFrameContact)
 
 

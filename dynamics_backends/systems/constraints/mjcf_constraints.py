@@ -142,7 +142,7 @@ def _refuse_locked(equality: Equality, single: list[str], model: Model | None) -
 
 
 def _followed(relation: JointRelation, model: Model) -> bool:
-    """Whether a model's coupling implies a relation of joints."""
+    """True if a model's coupling implies a relation of joints."""
     coupling = model.coupling
     if coupling is None:
         return False

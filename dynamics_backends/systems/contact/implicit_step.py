@@ -200,5 +200,5 @@ def _real(x: Vec) -> Vec:
 
 
 def _orders(x: Any) -> int:
-    """How many orders of derivatives a number carries: 0 if it is real, 2 if it is dual over complex numbers."""
+    """Order of the derivatives that a number carries: 0 if it is real, 2 if it is dual over complex numbers."""
     return int(hasattr(x, "val")) + int(np.iscomplexobj(getattr(x, "val", x)))

@@ -96,7 +96,7 @@ def drift(system: Holonomic, x: Array, control: Callable[[float, Array], Array],
 
 
 def operations(system: ActuatedBody) -> tuple[int, int]:
-    """How many operations a value and the partial derivatives take, in straight-line code."""
+    """Number of operations of a value and the partial derivatives, in straight-line code."""
     import casadi as ca
 
     from dynamics_backends.compiled.emit.trace import trace_expressions
@@ -162,7 +162,7 @@ def compiled_time(system: ActuatedBody, x: Array, u: Array) -> float:
 
 
 def drifts(duration: float, engine: str) -> Iterator[Result]:
-    """How far each system drifts from its constraints."""
+    """Drift of each system from its constraints."""
     for name, case in (("four-bar loop", loop), ("standing HyQ", standing)):
         yield Result(f"{name}: drift over {duration:g} s [m]", drift(*case(), duration, engine), LARGEST_DRIFT)
 

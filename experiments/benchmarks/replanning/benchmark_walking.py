@@ -55,7 +55,7 @@ TELL = 10.0
 
 
 class Scene(NamedTuple):
-    """How the world differs from the model. friction, mass: factors. noise: whether the state is measured with it. slope: [rad].
+    """Differences of the world from the model. friction, mass: factors. noise: whether the state is measured with it. slope: [rad].
     steps: whether slabs lie in the way."""
 
     friction: float = 1.0

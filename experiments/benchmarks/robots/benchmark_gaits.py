@@ -67,7 +67,7 @@ def solved(config: Config) -> Run:
 
 
 def gait(run: Run) -> GaitReport:
-    """Which feet carry load when."""
+    """Feet that carry load, over time."""
     ocp, s, feet = run.task.ocp, run.solution, run.task.feet
     return analyze(feet, s.times, contacts(ocp, feet, s.xs, s.us, LEVEL))
 
@@ -101,7 +101,7 @@ def _optimality(name: str, kkt: float | None) -> tuple[str, str, str]:
 
 
 def trot(name: str, run: Run, report: GaitReport) -> list[list[str]]:
-    """Whether a gait is a trot: diagonal feet in phase, every foot airborne for a while."""
+    """True if a gait is a trot: diagonal feet in phase, every foot airborne for a while."""
     start = foot_positions(run.task.ocp, report.feet, run.solution.xs[:1])[0] - run.solution.xs[0, :3]
     pairs = [(report.feet[i], report.feet[j]) for i, j in diagonal_pairs(start)]
     rows = [

@@ -93,7 +93,7 @@ def load(robot: str) -> Model:
 
 
 def legged(robot: str) -> bool:
-    """Whether a robot of a URDF is known to walk."""
+    """True if a robot of a URDF is known to walk."""
     return robot in (*QUADRUPEDS, *BIPEDS)
 
 
@@ -153,7 +153,7 @@ def _held_goal(arm: Arm, seed: int) -> Reach:
 
 
 def _held(model: Model, task: Reach) -> bool:
-    """Whether its joints, all of one degree of freedom, can hold it anywhere on the way."""
+    """True if its joints, all of one degree of freedom, can hold it anywhere on the way."""
     if model.nq != model.nv:
         return True
     qs = task.q0 + np.linspace(0.0, 1.0, WAY)[:, None] * (task.q - task.q0)
@@ -162,7 +162,7 @@ def _held(model: Model, task: Reach) -> bool:
 
 
 def _feet(robot: str, model: Model) -> int:
-    """How many feet it stands on: none where it is bolted to the ground, or where no two limbs reach down."""
+    """Number of feet: none if it is bolted to the ground, or if no two limbs reach down."""
     if not model.floating_base:
         return 0
     try:

@@ -170,7 +170,7 @@ class Bench:
         )
 
     def is_free(self, scene: Scene, q: Array) -> bool:
-        """Whether coal finds the arm at least :data:`ASKED` clear at q (nq,), and within its limits."""
+        """True if coal finds the arm at least :data:`ASKED` clear at q (nq,), and within its limits."""
         within = (q >= self.model.q_lower).all() and (q <= self.model.q_upper).all()
         return bool(within) and self._check(scene).nearest(q).distance >= ASKED
 

@@ -50,7 +50,7 @@ class Steps(NamedTuple):
     support: int
     rounds: tuple[tuple[tuple[int, ...], ...], ...]
     halved: int
-    """So many of the first steps are of half the length."""
+    """Number of first steps of half the length."""
 
 
 STEPS = {

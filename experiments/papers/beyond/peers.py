@@ -45,7 +45,7 @@ CALLS = (
     " MuJoCo are called from Python for every point, which costs about 1 us a call; wheels are compiled for any x86-64 processor."
 )
 SAME = 1e-5
-"""How far, relative, derivatives may be from ours to be of the same work; forward differences are within 1e-6."""
+"""Relative difference of derivatives from ours that still counts as the same work; forward differences are within 1e-6."""
 
 
 class Peer(NamedTuple):

@@ -85,7 +85,7 @@ class MotionInScene:
         return np.append(0.0, np.cumsum(self.shares))
 
     def ahead(self) -> Array:
-        """How far ahead (checks, N) in each step distances hold, as shares of T."""
+        """Range (checks, N) in which the distances of each step are valid, as shares of T."""
         return np.arange(self.checks)[:, None] / self.checks * self.shares
 
     @cached_property
@@ -185,7 +185,7 @@ class MotionInScene:
         return ocp.updated(STATES, lower=lower, upper=upper)
 
     def held_back(self, start: to.Guess, plan: to.Guess) -> bool:
-        """Whether a coarse capsule that stands for others, as was chosen for ``start``, keeps a plan from a body."""
+        """True if a coarse capsule that stands for others, as was chosen for ``start``, keeps a plan from a body."""
         if not self.structure.slots:
             return False
         before, after = (self._coarse_gaps(p) for p in (start, plan))
@@ -205,7 +205,7 @@ class MotionInScene:
         return found
 
     def near_ends(self) -> Array:
-        """Which places (2, checks, N) are near the start, and near the goal."""
+        """Masks (2, checks, N) of the places near the start, and near the goal."""
         share = self.grid[:-1] + self.ahead()
         return np.stack([share < NEAR_ENDS, share > 1.0 - NEAR_ENDS])
 

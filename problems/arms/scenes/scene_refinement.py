@@ -144,7 +144,7 @@ class Refinement:
         return self._again(report, plan, solution)
 
     def _lags(self) -> bool:
-        """Whether the best motion is not clearly shorter than its guess."""
+        """True if the best motion is not clearly shorter than its guess."""
         return self.best is not None and self.best.xs[-1, -1] > WORTH * self.known
 
     def _improvements(self, last: to.Solution) -> int:
@@ -246,7 +246,7 @@ class Refinement:
         return solution if after > max(1.0, before) else self._with_plan(solution, plan)
 
     def _too_strong(self, solution: to.Solution) -> bool:
-        """Whether torques exceed their limits between the places where these hold; there they are lowered."""
+        """True if torques exceed their limits between the places where these hold; there they are lowered."""
         share = self._torque_shares(solution, PLACES)
         over = share > STRONG
         self.torques = np.divide(self.torques, share, out=np.array(self.torques), where=over)
@@ -263,7 +263,7 @@ class Refinement:
         return np.asarray(share.reshape(motion.knots, -1, n).max(axis=1))
 
     def _at_limit(self, plan: to.Guess) -> bool:
-        """Whether the tube, or what stands for bodies that were far away, holds a plan back."""
+        """True if the tube, or what stands for bodies that were far away, holds a plan back."""
         n = self.motion.model.nv
         away = float(np.abs(plan.xs[1:-1, :n] - self.start.xs[1:-1, :n]).max())
         return away > 0.99 * self.tube or self.motion.held_back(self.start, plan)

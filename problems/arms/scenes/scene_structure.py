@@ -69,7 +69,7 @@ class SceneStructure:
 
     @property
     def limits_rates(self) -> bool:
-        """Whether rates of torques are limited."""
+        """True if rates of torques are limited."""
         return bool(np.isfinite(self.torque_rate).any())
 
     @property

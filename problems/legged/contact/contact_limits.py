@@ -79,7 +79,7 @@ def contact_limits(ocp: OCP, friction: float, xs: Array, us: Array, soles: Seque
 
 
 def beside_sole(sole: Sole, normal: Array, moment: Array) -> Array:
-    """How far (K,) [m] the center of pressure of forces (K,) [N] and moments (K, 3) [N m] lies outside of a sole, less 0.1 mm.
+    """Distance (K,) [m] of the center of pressure of forces (K,) [N] and moments (K, 3) [N m] outside of a sole, less 0.1 mm.
 
     Where nothing presses it is inside."""
     pressed = normal > NOTICED

@@ -51,7 +51,7 @@ def heights(model: Model, feet: Sequence[str], xs: Array) -> Array:
 
 
 def tilts(xs: Array) -> Array:
-    """How far bases are from upright (M,) [deg], in states (M, nx): the angle of what points up in the first one."""
+    """Tilt of the base (M,) [deg] in states (M, nx), relative to the first one."""
     x, y, z, w = xs[:, 3:7].T
     up = _turned(-xs[0, 3:6], xs[0, 6], np.array([0.0, 0.0, 1.0]))  # in the axes of the base
     vertical = 2.0 * (x * z - w * y) * up[0] + 2.0 * (y * z + w * x) * up[1] + (1.0 - 2.0 * (x * x + y * y)) * up[2]

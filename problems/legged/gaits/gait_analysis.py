@@ -170,7 +170,7 @@ def foot_positions(ocp: OCP, feet: Sequence[str], xs: Array) -> Array:
 
 
 def contacts(ocp: OCP, feet: Sequence[str], xs: Array, us: Array, ground: float = GROUND) -> Array:
-    """Which feet are on the ground, (N, F): those that carry load, or where forces are unknown those below ``ground`` [m].
+    """Mask (N, F) of the feet on the ground: those that carry load or, where forces are unknown, those below ``ground`` [m].
 
     Relaxed contacts act at a distance, and push up what slips: there load is what a foot at rest in its place would carry, beyond
     the force with which it just touches, or half of its share where that is less.

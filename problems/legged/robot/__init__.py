@@ -1,1 +1,1 @@
-"""Which robot walks: its legs and feet, how it stands, and for which robot numbers were found."""
+"""Walking robots: their legs, feet and stance, and the robots that numbers were found for."""

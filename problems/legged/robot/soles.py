@@ -47,7 +47,7 @@ class Sole(NamedTuple):
 
     @property
     def sentence(self) -> str:
-        """How large it is, for a reader."""
+        """Size as text, for reports."""
         along, across = (
             f"from {-100 * a:.1f} to {100 * b:.1f} cm" for a, b in ((self.back, self.front), (self.right, self.left))
         )

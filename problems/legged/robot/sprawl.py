@@ -17,7 +17,7 @@ from trajopt.config.task import position_of
 EASE = 1e-4
 """sqrt e."""
 NEAR = 1e-3
-"""How near to the height, in leg lengths."""
+"""Tolerance on the height, in leg lengths."""
 INSIDE = 0.02
 """Starts are so far [rad] within the limits."""
 

@@ -1,4 +1,4 @@
-"""How a robot stands: a posture with the feet in given places under its hips, for any robot with legs.
+"""Stance of a robot: a posture with the feet in given places under its hips, for any robot with legs.
 
 The *place* of a foot is (foot - hip) / L, how far ahead of, to the left of, and above its hip it is, in leg lengths
 (:mod:`~problems.legged.robot.legs`), so that robots of all sizes stand alike when their places are the same.  A posture for given
@@ -140,7 +140,7 @@ class Stance:
         return [joints + bend * np.eye(len(joints))[knee] for bend in (BEND, -BEND)]
 
     def _points_outward(self, leg: Leg, joints: Array) -> bool:
-        """Whether a knee lies on the side of its hip that is away from the middle of the robot, or of a flat foot behind it."""
+        """True if a knee lies on the side of its hip that is away from the middle of the robot, or of a flat foot behind it."""
         at = point_positions(self.model, self._level(joints)[:, None], [(leg.knee, (0.0, 0.0, 0.0))])[0][0, 0]
         from_middle = -1.0 if self.soles else leg.hip[0] - np.mean([other.hip[0] for other in self.legs])
         return bool((at - leg.hip[0]) * np.sign(np.round(from_middle, 6)) > OUTWARD * leg.length)

@@ -35,7 +35,7 @@ def triangles(corners, colors):
 
 
 def inside(corner, x, y):
-    """Whether points lie in the projection of one triangle (3, 3): on one side of all edges."""
+    """True if points lie in the projection of one triangle (3, 3): on one side of all edges."""
     sides = []
     for i in range(3):
         (ax, ay, _), (bx, by, _) = corner[i], corner[(i + 1) % 3]

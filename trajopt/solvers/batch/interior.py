@@ -37,7 +37,7 @@ from trajopt.solvers.window.interior_window import InteriorWindow, kernels as wi
 LOOKS = 3
 """Iterations whose seconds tell what lanes would save."""
 TRIES = 3
-"""So many problems are taken for an example of the others, where theirs are not those of half of them."""
+"""Number of problems that serve as a sample of the batch."""
 WORTH = 0.09
 """Share of an iteration that lanes must save: less is lost again, since the memory of several problems does not fit the cache."""
 ROUNDS = 8
@@ -51,7 +51,7 @@ def _still(ocp: OCP) -> Guess:
 
 
 def pays(program: StageProgram, options: IPMOptions, count: int, threads: int, share: Callable[[], float]) -> bool:
-    """Whether lanes are to hold ``count`` problems, and not the knots of one.
+    """True if lanes are to hold ``count`` problems, and not the knots of one.
 
     That saves the share of :func:`empty` lanes in derivatives. share: tells that of derivatives in an iteration, if asked. A limit
     of time counts what a problem alone takes, and asks for problems one by one.
@@ -132,7 +132,7 @@ class InteriorBatch(WindowBatch):
         return _with_gains(self.batch, found) if self.gains else found
 
     def _fit(self) -> bool:
-        """Whether there is memory for a slot of each lane."""
+        """True if there is memory for a slot of each lane."""
         program, lanes = self.program, find_toolchain().lanes
         shared = np.zeros(1), [np.zeros(1) for _ in program.stages]
         one = InteriorSlot.of(program, window_kernels(program.n, program.m), shared).bytes

@@ -29,7 +29,7 @@ _now: list[_State] = []
 
 
 def interrupted() -> bool:
-    """Whether Ctrl-C was noted."""
+    """True after Ctrl-C."""
     return _in_main() and bool(_now) and _now[-1].pressed
 
 

@@ -113,7 +113,7 @@ def optima(found: BatchSolution) -> tuple[Optimum, ...]:
 
 
 def _same(found: BatchSolution, a: int, b: int) -> bool:
-    """Whether states are near, and costs or controls too: costs of an optimum at zero are rounding errors."""
+    """True if states are near, and costs or controls too: costs of an optimum at zero are rounding errors."""
     near = abs(found.cost[a] - found.cost[b]) <= SAME_COST * max(abs(found.cost[a]), abs(found.cost[b]))
     return _near(found.xs, a, b, SAME_STATE) and (bool(near) or _near(found.us, a, b, SAME_COST))
 

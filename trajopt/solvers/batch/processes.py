@@ -138,7 +138,7 @@ def _seconds(solution: Solution | Status) -> float:
 
 
 def _is_worker() -> bool:
-    """Whether this is a process that another one began: it solves one after the other.
+    """True if this is a process that another one began: it solves one after the other.
 
     Raises RuntimeError in one that is still reading the script it was begun by, which would run the batch again and again.
     """

@@ -1,4 +1,4 @@
-"""Which derivatives of a residual can differ from zero: the structure of its Jacobian, from its source on symbols."""
+"""Sparsity pattern of a residual's Jacobian, from its source on symbols."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ from trajopt.solvers.rules.interior_measures import Violation
 from trajopt.solvers.rules.verdicts import BACK, HOPELESS, LEAST_VIOLATION, OUT, STUCK
 
 ENOUGH, NEARLY_ALL = 0.9, 1e-3
-"""How much of the violation may be left: kappa_resto, at points that the filter takes, and where it is to be removed wholly."""
+"""Share of the violation that may remain: kappa_resto, at points acceptable to the filter, and where it is to be removed wholly."""
 NEARLY_LEAST = 1e2 * STATIONARY_VIOLATION
 """The same as STATIONARY_VIOLATION where rounding, or derivatives that vanish, leave no better point."""
 FEASIBLE = 1e-9

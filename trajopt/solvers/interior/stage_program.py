@@ -105,7 +105,7 @@ class StageProgram:
 
     @property
     def may_follow(self) -> bool:
-        """Whether it can go on with another problem: where all is compiled, with Hessians of one kind."""
+        """True if it can continue with another problem: all is compiled, with Hessians of one kind."""
         return len(set(self.orders)) == 1 and may_follow(self.stages)
 
     def follow(self, ocp: OCP, us: Array) -> bool:
@@ -139,7 +139,7 @@ class StageProgram:
         return other
 
     def alike(self, other: StageProgram) -> bool:
-        """Whether rows, fixed numbers and held controls of two programs are at the same places."""
+        """True if rows, fixed numbers and held controls of two programs are at the same places."""
         own, its = ((p.kind, p.row, p.fixed, p.fix, p.held) for p in (self, other))
         return all(np.array_equal(a, b) for a, b in zip(own, its, strict=True))
 

@@ -61,7 +61,7 @@ CREEPING, CREPT, CONVEXIFIED = 20, 1e-2, 1e-3
 """After CREEPING steps in a row from infeasible iterates, all shorter than CREPT, steps reduce the violation alone. CONVEXIFIED is
 the length where the Hessian was convexified: it changes from step to step then, which ends many such phases."""
 PARTLY = 1
-"""So many restorations may end at points that the filter takes; later ones go on to feasible points, or one of least violation."""
+"""Number of restorations that may end at points acceptable to the filter; later ones continue to a feasible or stationary point."""
 ACCEPTABLE = 1e-6
 """An end without a step is one at the limit of double precision below this error (acceptable_tol)."""
 BOTTOM = -1e20
@@ -274,7 +274,7 @@ class InteriorPoint:
         self._measure((yield Take(step.corrected, *lengths, step.known, self.barrier.mu, self.scale)))
 
     def _creeps(self, alpha: float) -> bool:
-        """Whether steps that were found have been short for long; the last one is left then."""
+        """True if steps that were found have been short for long; the last one is left then."""
         length = CONVEXIFIED if self.reflected > 0 or self.shift > 0.0 else CREPT
         self.crept = self.crept + 1 if alpha < length and self.now.violation > self.options.constraint_tolerance else 0
         if self.crept < CREEPING:
@@ -319,7 +319,7 @@ class InteriorPoint:
             self._empty_filter()
 
     def _takes(self, start: tuple[float, float], trial: Trial | Corrected, expected: float) -> bool:
-        """Whether a step is accepted; if so, and if it was not for the objective, the filter keeps the iterate left (eq. 22)."""
+        """True if a step is accepted; if so, and if it was not for the objective, the filter keeps the iterate left (eq. 22)."""
         theta, merit = trial.at.theta, self._merit(trial.objective, trial.at)
         finite, new = isfinite(theta + merit), (theta, merit)
         matched = finite and self.filter.matched(new)

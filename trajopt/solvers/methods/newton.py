@@ -90,7 +90,7 @@ class Found(NamedTuple):
 
     @property
     def is_short(self) -> bool:
-        """Whether it is a small part of what the bounds allow."""
+        """True if it is a small part of what the bounds allow."""
         return self.alpha <= SHORT * self.longest
 
 
@@ -311,7 +311,7 @@ class Newton:
         return End.ROUNDED if near else End.NO_STEP
 
     def _succeeds(self, end: End) -> bool:
-        """Whether an end is a success (:class:`trajopt.results.status.Status`)."""
+        """True if an end is a success (:class:`trajopt.results.status.Status`)."""
         enough = {End.OPTIMAL: inf, End.CHEAPER: STATIONARY, End.ROUNDED: SOLVED}.get(end, -1.0)
         return enough == inf or self.kkt <= enough
 

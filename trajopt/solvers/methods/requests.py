@@ -46,7 +46,7 @@ class FirstGains(NamedTuple):
 
 
 class IsFinite(NamedTuple):
-    """Whether the cost at the guess and all its derivatives are finite. Answer: bool."""
+    """True if the cost at the guess and all its derivatives are finite. Answer: bool."""
 
 
 class Step(NamedTuple):
@@ -173,7 +173,7 @@ class Direction(NamedTuple):
 
 
 def hessian_name(fraction: float | None) -> str:
-    """How a record calls a fraction of the curvature; None: of no step."""
+    """Name of a curvature fraction in records; None: no step was taken."""
     if fraction is None or fraction == 1.0:
         return "newton"
     return "gauss_newton" if fraction == 0.0 else "mixed"

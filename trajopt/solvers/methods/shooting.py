@@ -104,7 +104,7 @@ class Attempt(NamedTuple):
 
     @property
     def spoiled(self) -> bool:
-        """Whether the step was refused or short."""
+        """True if the step was refused or short."""
         return self.new is None or (not self.polished and self.found.alpha <= SPOILED_AT)
 
 
@@ -230,7 +230,7 @@ class ShootingMethod:
         self.idle += 1
 
     def _note_promise(self, attempt: Attempt, alpha: float) -> None:
-        """Whether the measure of the next iterate is worth a look: this one has a small one, and the step promised little of the
+        """True if the measure of the next iterate is worth a look: this one has a small one, and the step promised little of the
         cost. Where costates blow up over an unstable horizon, the terms that the measure is relative to do too.
         """
         tolerance = self.options.kkt_tolerance
@@ -525,7 +525,7 @@ class ShootingMethod:
 
 
 def beaten(trial: Trial, penalty: float, by: Attempt) -> bool:
-    """Whether an attempt has reduced the merit as much as a trial that was found with a penalty, as the larger penalty of both
+    """True if an attempt has reduced the merit as much as a trial that was found with a penalty, as the larger penalty of both
     measures it.
     """
     if by.new is None:

@@ -20,7 +20,7 @@ from typing import NamedTuple
 from trajopt.solvers.rules.line_search import Trial
 
 STAY, GO, MARK = range(3)
-"""Whether to go to the next iterate, and whether the iterate that is left becomes the best one."""
+"""Bits of a move: to the next iterate, and whether the present one becomes the best one."""
 
 
 class Start(NamedTuple):

@@ -1,4 +1,4 @@
-"""Which constraint, bound or number of a nonlinear program is to blame for the end of a solve."""
+"""Diagnosis of nonlinear programs: the constraint, bound or number that caused a solve to fail."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How far a point with multipliers is from a solution of a program, in numbers without units.
+"""Scaled KKT error of a nonlinear program, without units.
 
 The measure of :mod:`trajopt.solvers.shooting.optimality` for programs. It is the largest of
 

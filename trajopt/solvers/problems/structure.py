@@ -1,4 +1,4 @@
-"""Whether problems have one structure: what is compiled of them is the same, and they differ in numbers only."""
+"""True if problems have one structure: what is compiled of them is the same, and they differ in numbers only."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def require_alike(ocps: Sequence[OCP]) -> None:
 
 
 def differences(a: OCP, b: OCP, alike: Likeness | None = None) -> Iterator[str]:
-    """How a problem b differs in structure from a; alike: one for all problems that are compared with a."""
+    """Difference in structure of problem b from a; alike: one for all problems that are compared with a."""
     alike = alike or Likeness()
     yield from _unequal("states", a.manifold.tangent_names, b.manifold.tangent_names)
     yield from _unequal("controls", a.nu, b.nu)

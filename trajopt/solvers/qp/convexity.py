@@ -1,4 +1,4 @@
-"""Whether a QP is convex: on all of its space, or where its equalities allow motion."""
+"""True if a QP is convex: on all of its space, or where its equalities allow motion."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ RANK = 1e-10
 
 
 def positive_definite(M: sp.csc_matrix) -> bool:
-    """Whether a symmetric sparse matrix is positive definite, by more than rounding."""
+    """True if a symmetric sparse matrix is positive definite, by more than rounding."""
     if M.shape[0] <= DENSE:
         return _dense_positive_definite(M.toarray())
     shift = MARGIN * float(np.abs(M.diagonal()).max(initial=0.0))
@@ -84,7 +84,7 @@ def _inertia_is_right(H: sp.csc_matrix, E: sp.csr_matrix) -> bool:
 
 
 def _negative_pivots(M: sp.csc_matrix) -> int | None:
-    """How many eigenvalues are negative, by the pivots of a factorization that keeps them on the diagonal; None where it fails."""
+    """Number of negative eigenvalues, by the pivots of a factorization that keeps them on the diagonal; None if it fails."""
 
     try:
         factor = sparse_linalg.splu(

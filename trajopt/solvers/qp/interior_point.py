@@ -179,13 +179,13 @@ class _Iteration:
         return float(min(1.0, TO_BOUNDARY * to_t, TO_BOUNDARY * to_v))
 
     def infeasible(self, p: _Point, radius: float = FARKAS_RADIUS) -> bool:
-        """Whether the multipliers certify that no point near enough to matter satisfies the constraints."""
+        """True if the multipliers certify that no point near enough to matter satisfies the constraints."""
         support = float((p.v[1] * self.bounds[1] - p.v[0] * self.bounds[0] + p.y * self.goal).sum())
         rest = float(np.abs(self.transposed(self.multipliers(p))).sum())
         return support < -rest * radius * (1.0 + largest(p.w))
 
     def unbounded(self, p: _Point) -> bool:
-        """Whether w lies along a direction of descent without curvature and without an end."""
+        """True if w lies along a direction of descent without curvature and without an end."""
         size = largest(p.w)
         if size * RECESSION <= 1.0:
             return False

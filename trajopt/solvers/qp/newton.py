@@ -20,7 +20,7 @@ from trajopt.solvers.qp.kkt.choice import system_of
 from trajopt.solvers.qp.qp import QP, QPSolution, QPStatus, kkt_residual, largest
 
 CHANGES = 6
-"""How often the active set may change before giving up."""
+"""Maximum number of changes of the active set."""
 TOLERANCE = 1e-10
 """On violations, multipliers and residuals, relative to the size of their terms."""
 

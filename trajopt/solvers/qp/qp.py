@@ -38,7 +38,7 @@ Jacobian: TypeAlias = "sp.csc_matrix | StageJacobian"
 
 
 class QPStatus(StrEnum):
-    """How the solution of a QP ended."""
+    """Termination status of a QP solver."""
 
     SOLVED = "solved"
     INFEASIBLE = "infeasible"
@@ -134,7 +134,7 @@ class QPResidual(NamedTuple):
 
 
 def kkt_residual(qp: QP, solution: QPSolution) -> QPResidual:
-    """How far a point is from satisfying the optimality conditions (Nocedal & Wright, eq. 16.37)."""
+    """Residuals of the optimality conditions at a point (Nocedal & Wright, eq. 16.37)."""
     w, y, z = solution[:3]
     stationarity = qp.H @ w + qp.g + qp.A.T @ y + z
     rows = violation(qp.A @ w, qp.l, qp.u), violation(w, qp.lb, qp.ub)

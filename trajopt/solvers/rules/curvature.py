@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import deque
 
 SLOW, LITTLE = 4, 0.5
-"""So many reflected steps in a row, none shorter than SHORT, are slow where they leave more than this share of the error."""
+"""Reflected steps in a row, none shorter than SHORT, that count as slow if they leave more than this share of the error."""
 SHORT, TINY = 0.1, 0.01
 """Two reflected steps in a row below the first length, or one below the second, are too short."""
 SHIFTED = 5
@@ -19,7 +19,7 @@ SHIFTED = 5
 
 
 class Curvature:
-    """Whether the shift takes the place of reflections (``shifts``)."""
+    """True if the shift takes the place of reflections (``shifts``)."""
 
     def __init__(self) -> None:
         self._left, self._spell, self._short = 0, SHIFTED, 0

@@ -40,18 +40,18 @@ class Filter:
     pairs: list[tuple[float, float]] = field(default_factory=list)
 
     def accepts(self, at: tuple[float, float], new: tuple[float, float], expected: float) -> bool:
-        """Whether a step from ``at`` to ``new``, pairs (theta, phi), is one; expected: slope of phi times its length."""
+        """True if a step from ``at`` to ``new``, pairs (theta, phi), is one; expected: slope of phi times its length."""
         return not self.matched(new) and self.improves(at, new, expected)
 
     def improves(self, at: tuple[float, float], new: tuple[float, float], expected: float) -> bool:
-        """Whether ``new`` is better than ``at``, whatever was left before."""
+        """True if ``new`` is better than ``at``, whatever was left before."""
         (theta, phi), (gaps, value) = at, new
         if self.decides_by_cost(at, expected):
             return value <= phi + ARMIJO * min(expected, 0.0) + NOISE * abs(phi)
         return gaps <= (1.0 - MARGIN) * theta or value <= phi - MARGIN * theta
 
     def matched(self, new: tuple[float, float]) -> bool:
-        """Whether an iterate that was left is as good as a pair (theta, phi) in both, or theta is too large for any phi."""
+        """True if an iterate that was left is as good as a pair (theta, phi) in both, or theta is too large for any phi."""
         gaps, value = new
         if gaps > self.largest * self.scale:
             return True

@@ -1,4 +1,4 @@
-"""How the barrier parameter of the interior point falls.
+"""Update rules of the barrier parameter of the interior-point method.
 
 monotone    mu stays until E_mu <= KAPPA_EPS mu, then becomes max(tol / 10, min(KAPPA_MU mu, mu^THETA_MU))  (A. V. Fiacco,
             G. P. McCormick; eq. 7 of Waechter and Biegler)

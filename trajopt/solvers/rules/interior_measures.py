@@ -1,4 +1,4 @@
-"""How far a point of the interior point is from the solution, and the two measures of its filter."""
+"""Optimality error of an interior-point iterate, and the two measures of its filter."""
 
 from __future__ import annotations
 

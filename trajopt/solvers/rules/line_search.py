@@ -52,12 +52,12 @@ class Found(NamedTuple):
 
     @property
     def good(self) -> bool:
-        """Whether no shorter step need be looked at."""
+        """True if no shorter step needs a trial."""
         return self.accepted and self.actual >= LOWER_RATIO * self.expected
 
     @property
     def long_and_good(self) -> bool:
-        """Whether mu falls."""
+        """True if mu falls."""
         return self.alpha > LOWER_AT and self.actual >= LOWER_RATIO * self.expected
 
 
@@ -120,7 +120,7 @@ class Drift(NamedTuple):
 
     @property
     def over(self) -> bool:
-        """Whether to give up."""
+        """True if the search has failed."""
         return self.steps > ADRIFT
 
 

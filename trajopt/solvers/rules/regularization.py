@@ -36,5 +36,5 @@ class Regularization(NamedTuple):
 
     @property
     def saturated(self) -> bool:
-        """Whether mu can rise no more."""
+        """True if mu can rise no more."""
         return self.mu >= self.largest

@@ -1,4 +1,4 @@
-"""How steps for feasibility alone end: at a point that is enough, at one of least violation, where the violation hardly falls,
+"""Termination of the feasibility phase: at a point that is enough, at one of least violation, where the violation hardly falls,
 without an acceptable step, or without iterations or time.
 """
 

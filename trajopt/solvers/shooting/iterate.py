@@ -86,7 +86,7 @@ def _projected(us: Array, gradient: Array, bounds: Bounds | None) -> Array:
 
 
 def violation(us: Array, bounds: Bounds | None) -> float:
-    """How far controls (N, m) are beyond their bounds."""
+    """Violation of the bounds by controls (N, m)."""
     return 0.0 if bounds is None else float(np.maximum(bounds[0] - us, us - bounds[1]).max(initial=0.0))
 
 

@@ -1,4 +1,4 @@
-"""How far a trajectory is from a solution, in numbers without units: the scaled KKT measure of the shooting solvers.
+"""Scaled KKT error of the shooting solvers, without units.
 
 With costates lambda of the linearized motion under a feedback K,
 

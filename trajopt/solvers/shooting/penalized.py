@@ -88,7 +88,7 @@ class Place:
 
     @property
     def count(self) -> int:
-        """How many knots."""
+        """Number of knots."""
         return self.knots.stop - self.knots.start
 
 

@@ -1,4 +1,4 @@
-"""Which time step or number of a trajectory is to blame for the end of a solve by shooting."""
+"""Diagnosis of failed shooting solves: the time step or number of the trajectory that caused the failure."""
 
 from __future__ import annotations
 

@@ -110,7 +110,7 @@ def convexified(
 
 
 def _curved(qp: QP, solvers: Sequence[QPSolver]) -> bool:
-    """Whether a semidefinite Hessian has curvature in all directions that the equations leave, for some solver."""
+    """True if a semidefinite Hessian has curvature in all directions that the equations leave, for some solver."""
     least = CURVED * float(np.abs(qp.H.data).max(initial=0.0))
     return least > 0.0 and any(solver.is_convex(shifted(qp, -least)) for solver in solvers)
 
@@ -143,7 +143,7 @@ def _with_squares(qp: QP, weights: Array) -> Hessian:
 
 
 def _equal(qp: QP) -> Array:
-    """Which rows and bounds (m + n,) are equations."""
+    """Mask of the rows and bounds (m + n,) that are equations."""
     return np.equal(*qp.bounds)
 
 

@@ -243,7 +243,7 @@ class SQPLoop:
         return convex, self._step(at, convex, floor)
 
     def _is_noise(self, at: Iterate, promise: float) -> bool:
-        """Whether a change of the merit by so much can hardly be told from rounding, and no violation is left to reduce."""
+        """True if a change of the merit is at the level of rounding, and no violation is left to reduce."""
         return max(promise, at.violation) <= NEAR_ROUNDING * (1.0 + abs(self._value(at)))
 
     def _convex(self, qp: QP, at: Iterate, floor: float) -> Convexified:

@@ -1,4 +1,4 @@
-"""Which steps of the SQP method are accepted: by an l1 merit function, by a filter, or all.
+"""Acceptance of SQP steps: by an l1 merit function, by a filter, or of all steps.
 
 Merit: phi = f + nu theta, theta the l1 norm of the violation, and for a step d that leaves a linearized violation theta_d
 
@@ -67,12 +67,12 @@ class Acceptance(ABC):
 
     @property
     def corrects(self) -> bool:
-        """Whether a second-order correction of the step is worth a trial."""
+        """True if a second-order correction of the step is worth a trial."""
         return True
 
     @abstractmethod
     def accepts(self, alpha: float, new: Trial) -> bool:
-        """Whether the trial at alpha d may be taken; if it is, the test remembers what it must."""
+        """True if the trial at alpha d may be taken; if it is, the test remembers what it must."""
 
     def expected(self, alpha: float) -> float:
         """Decrease of the merit that the slope promises."""
@@ -142,7 +142,7 @@ class FilterTest(Acceptance):
         return True
 
     def _promises(self, alpha: float) -> bool:
-        """Whether the step promises more for f than there is violation."""
+        """True if the step promises more for f than there is violation."""
         return self.slope < 0.0 and alpha * (-self.slope) ** S_F > DELTA * self.at.theta**S_THETA
 
     @property

@@ -31,7 +31,7 @@ class Trial(NamedTuple):
 
     @property
     def finite(self) -> bool:
-        """Whether f and g are numbers."""
+        """True if f and g are finite."""
         return bool(np.isfinite(self.f) and np.isfinite(self.theta))
 
 
@@ -58,7 +58,7 @@ class Iterate(NamedTuple):
     kkt: float
 
     def is_solution(self, o: SQPOptions) -> bool:
-        """Whether the tests of convergence hold."""
+        """True if the tests of convergence hold."""
         return self.stop <= 1.0 or (self.kkt <= o.kkt_tolerance and self.violation <= o.constraint_tolerance)
 
 

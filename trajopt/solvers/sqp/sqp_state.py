@@ -89,12 +89,12 @@ class Contradictions:
 
     @property
     def hopeless(self) -> bool:
-        """Whether to end."""
+        """True if the solve has to end."""
         return self.count > GIVE_UP
 
     @property
     def leaves_objective(self) -> bool:
-        """Whether the violation alone counts."""
+        """True if the violation alone counts."""
         return self.count > LEAVE_OBJECTIVE
 
 

@@ -103,7 +103,7 @@ def _kernels(ndx: int, nu: int, soon: bool) -> Kernels:
 
 
 def serves(program: StageProgram, *, alone: bool) -> bool:
-    """Whether the kernels answer all requests for a program; alone: and one thread does the work.
+    """True if the kernels answer all requests for a program; alone: and one thread does the work.
 
     These are stages that are compiled as wholes.
     """

@@ -106,7 +106,7 @@ class InteriorWindow(GroupedWindow):
 
 
 def _ends_soon(slot: InteriorSlot) -> bool:
-    """Whether the step leads to the end, as far as Newton's steps square the error: no second derivatives follow."""
+    """True if the step leads to the end, as far as Newton's steps square the error: no second derivatives follow."""
     method = slot.method
     return method is not None and method.now.error <= sqrt(method.options.gradient_tolerance)
 

@@ -11,13 +11,13 @@ from dynamics_backends.protocol import Array
 LINE = 8
 """Doubles in a line of the cache, where arrays begin."""
 LENGTHS = 4
-"""How many lengths memory is kept of."""
+"""Number of lengths for which memory is cached."""
 TRIALS, BLOCKS = 8, 4
 """Step lengths that are tried together behind the full one: at most so many, and as few as fill so many blocks of lanes."""
 
 
 def trials_together(parts: int, lanes: int) -> int:
-    """How many step lengths are tried together, where each has so many parts side by side: more would often be found in vain."""
+    """Number of step lengths that are tried together, for a given number of parallel parts: more would often be wasted."""
     return min(TRIALS, -(-BLOCKS * lanes // max(parts, 1)))
 
 

@@ -19,7 +19,7 @@ from trajopt.stage.kept import Kept
 
 
 def filtered(ocp: OCP, o: SLQOptions) -> bool:
-    """Whether the options ask for this method, and the bounds have an interior."""
+    """True if the options ask for this method, and the bounds have an interior."""
     open_bounds = ocp.control_bounds is None or bool((ocp.control_bounds[0] < ocp.control_bounds[1]).all())
     return o.globalization == "filter" and o.shooting == "all" and o.gaps == "linear" and open_bounds
 

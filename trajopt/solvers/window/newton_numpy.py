@@ -106,7 +106,7 @@ class NewtonNumpy(Answering):
     # -- points -------------------------------------------------------------------------------------------------------------
     @property
     def _alike(self) -> bool:
-        """Whether one Hessian of the cost serves."""
+        """True if one Hessian of the cost serves."""
         return self._exact is None or self._exact is self._evaluator
 
     def _expanded(self, xs: Array, us: Array) -> Expansion:

@@ -133,7 +133,7 @@ def sizes_of(ocp: OCP, lengths: int, *, windowed: bool = False) -> Sizes:
 
 
 def serves(evaluators: Sequence[Evaluator], curved: bool) -> bool:
-    """Whether evaluators are compiled as wholes; curved: with the second derivatives of their time steps."""
+    """True if evaluators are compiled as wholes; curved: with the second derivatives of their time steps."""
     return all(type(e) is StageEvaluator and _is_compiled(e, curved) for e in evaluators)
 
 
@@ -189,7 +189,7 @@ class NewtonSlot(ArraySlot):
         self._bind()
 
     def serves(self, *given: Any) -> bool:
-        """Whether it is made of these evaluators and this LQ solver, with memory for the problem."""
+        """True if it is made of these evaluators and this LQ solver, with memory for the problem."""
         ocp, plain, exact, lq, lengths = given
         own_plain, own_exact = self._evaluators
         own = own_plain is plain and own_exact is exact and self._lq is lq

@@ -64,5 +64,5 @@ def models_of(models: Sequence[Model], o: SLQOptions) -> Models:
 
 
 def corrects_of(ocp: OCP, o: SLQOptions) -> bool:
-    """Whether there are nodes whose gaps close linearly."""
+    """True if there are nodes whose gaps close linearly."""
     return o.gaps == "linear" and len(Shooting.every(o.shooting, ocp.horizon, o.gaps).nodes) > 0

@@ -190,7 +190,7 @@ class ShootingSlot(ArraySlot):
         return phases, (*functions, ctypes.addressof(last.data), self._room(last.library.rooms))
 
     def serves(self, *given: Any) -> bool:
-        """Whether it is made of this evaluator and this LQ solver, with memory for the problem; then it takes the options."""
+        """True if it is made of this evaluator and this LQ solver, with memory for the problem; then it takes the options."""
         ocp, evaluator, lq, options = given
         if not (self._evaluator is evaluator and self._lq is lq and self.sizes == sizes_of(ocp)):
             return False
@@ -293,5 +293,5 @@ def lengths(max_backtracks: int) -> Array:
 
 
 def reads_linear_steps(ocp: OCP, o: SLQOptions) -> bool:
-    """Whether rollouts read more of a linear step than du - K dx: they start at nodes, or deviations are not differences."""
+    """True if rollouts read more of a linear step than du - K dx: they start at nodes, or deviations are not differences."""
     return o.gaps == "linear" or not ocp.manifold.is_flat

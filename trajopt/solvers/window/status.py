@@ -57,7 +57,7 @@ def status_of(at: Ended, o: SLQOptions | MethodOptions, refused: Callable[[], Bl
 
 
 def is_finite(e: Expansion, lq_solver: LQSolver) -> bool:
-    """Whether all numbers of an expansion are."""
+    """True if all numbers of an expansion are finite."""
     return bool(np.isfinite(e.cost)) and lq_solver.is_finite(e.lq)
 
 

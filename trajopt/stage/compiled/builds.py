@@ -57,7 +57,7 @@ class Search:
 
     @property
     def is_being_made(self) -> bool:
-        """Whether another process is at work on it, as far as this one has begun that; a failure is told once."""
+        """True if another process is at work on it, as far as this one has begun that; a failure is told once."""
         if self.maker is None or not self.maker.finished:
             return self.maker is not None
         if self.maker.complaint and self.maker.complaint not in _told:

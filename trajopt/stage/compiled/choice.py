@@ -1,4 +1,4 @@
-"""How the stages of a phase are compiled: by one library or another, waited for or taken up when it is there."""
+"""Choice of the compiled library for the stages of a phase: ready, waited for, or used once it is ready."""
 
 from __future__ import annotations
 

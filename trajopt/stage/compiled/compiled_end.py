@@ -38,7 +38,7 @@ class CompiledEnd:
         self._ng = sum(c.residual.n_out for c in plain.constraints)
 
     def fits(self, plain: NumpyStages) -> bool:
-        """Whether another final knot has the same structure."""
+        """True if another final knot has the same structure."""
         return self._structure == shapes_of(plain)
 
     def take(self, plain: NumpyStages) -> None:

@@ -81,7 +81,7 @@ class CompiledStages:
         self._last: tuple[bytes, StageDerivatives | None] = b"", None
 
     def fits(self, plain: NumpyStages, phase: Phase) -> bool:
-        """Whether another phase has the same structure."""
+        """True if another phase has the same structure."""
         return self._structure == _structure(plain, phase)
 
     def take(self, plain: NumpyStages, phase: Phase) -> None:
@@ -221,7 +221,7 @@ class CompiledStages:
 
     @property
     def second_orders(self) -> tuple[bool, bool]:
-        """Whether second derivatives of the whole stage, and whether those of the time step alone, are compiled."""
+        """True if second derivatives of the whole stage, and whether those of the time step alone, are compiled."""
         return "second" in self.library.shape.parts, self.curved is not None
 
     def _gauss_newton(self, x: Array, u: Array, nodes: Array, sigma: float) -> Hessians:

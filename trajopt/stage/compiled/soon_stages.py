@@ -54,12 +54,12 @@ class SoonStages:
 
     @property
     def compiled(self) -> bool:
-        """Whether by compiled code, now."""
+        """True if compiled code is used now."""
         return self._best().compiled
 
     @property
     def will_be_whole(self) -> bool:
-        """Whether its library will have second derivatives of the whole stage, as far as is known."""
+        """True if its library will have second derivatives of the whole stage, as far as is known."""
         return "second" in self._soon.shape.parts
 
     def _best(self) -> Stages:

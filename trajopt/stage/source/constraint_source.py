@@ -115,7 +115,7 @@ def _first(c: TermShape, x, u, t, p, value, w):
 
 
 def _writes_out(residual: Any) -> bool:
-    """Whether a residual writes out all its derivatives."""
+    """True if a residual writes out all its derivatives."""
     return isinstance(residual, HasPartials) and isinstance(residual, HasContraction)
 
 

@@ -56,7 +56,7 @@ class InnerMap:
 
     @property
     def curved(self) -> bool:
-        """Whether the own code has second derivatives."""
+        """True if the own code has second derivatives."""
         return self.exact and not self.bent
 
     @property
@@ -129,7 +129,7 @@ class InnerMaps:
         return next((m for m in self.maps if m.map.system is _system(inner)), None)
 
     def serves(self, residual: Map) -> bool:
-        """Whether a residual is a function of one of the maps."""
+        """True if a residual is a function of one of the maps."""
         return self._serving(residual) is not None
 
     def add(self, residual: ComposedMap, p: dict[str, Any], weight: Any) -> Any:
@@ -158,12 +158,12 @@ class InnerMaps:
 
     @property
     def given(self) -> int:
-        """How many numbers of the step are read: y and J."""
+        """Number of entries of the step that are read: y and J."""
         return sum(m.source.rows * (1 + m.source.columns) for m in self.maps if m.given)
 
     @property
     def bent(self) -> int:
-        """How many forces of the step the contraction of its dynamics gets multipliers of."""
+        """Number of forces of the step for which the contraction of its dynamics gets multipliers."""
         return sum(m.source.rows for m in self.maps if m.bent)
 
     def room(self, plain: str) -> str:

@@ -164,7 +164,7 @@ def _scheme(name: str) -> str:
 
 
 def has_stages(scheme: str) -> bool:
-    """Whether a step has more than one stage."""
+    """True if a step has more than one stage."""
     return scheme in RUNGE_KUTTA and len(RUNGE_KUTTA[scheme].b) > 1
 
 

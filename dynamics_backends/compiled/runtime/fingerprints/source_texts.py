@@ -1,4 +1,4 @@
-"""Which texts of a source count as the same: those that differ in comments, docstrings and layout only.
+"""Equivalence of source texts: those that differ in comments, docstrings and layout only are the same.
 
 A text counts by its own hash until another one that means the same has been seen; then by the hash of that.  What means the same
 is told by the syntax tree without docstrings.  To find that of all sources takes about a second, so it is done beside solves
@@ -42,7 +42,7 @@ def remember(texts: Iterable[bytes]) -> None:
 
 
 def is_known(texts: Iterable[bytes]) -> bool:
-    """Whether there is nothing to be remembered."""
+    """True if there is nothing to be remembered."""
     known = _known()
     return all(_hash(text) in known for text in texts)
 

@@ -76,7 +76,7 @@ def digest(*values: Any) -> str:
 
 
 class Likeness:
-    """Whether two objects have the same content, as far as generated code goes: called with one and another.
+    """True if two objects have the same content, as far as generated code goes: called with one and another.
 
     An object whose content cannot be told is like itself only.  What was written of objects is kept for the next calls, between
     which they may not change.
@@ -103,7 +103,7 @@ def _within(module: str | None, packages: tuple[str, ...]) -> bool:
 
 
 def _by_name(value: Any) -> bool:
-    """Whether a class or function counts by its name alone: its code is that of the toolkit or of a library."""
+    """True if a class or function counts by its name alone: its code is that of the toolkit or of a library."""
     name = getattr(value, "__qualname__", "")
     return _within(getattr(value, "__module__", None), TOOLKIT + LIBRARIES) and "<" not in name
 

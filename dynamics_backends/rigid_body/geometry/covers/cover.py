@@ -119,7 +119,7 @@ def _clipped(triangles: Array, axis: Array, level: float) -> Array:
 
 
 def _excess(points: Array, capsule: FittedCapsule) -> float:
-    """How far the surface of a capsule stands out of the convex hull of points (n, 3); its radius for flat ones."""
+    """Largest distance of a capsule's surface from the convex hull of points (n, 3); its radius for flat ones."""
     from scipy.spatial import ConvexHull, QhullError
 
     try:

@@ -85,7 +85,7 @@ def _read(source: str | os.PathLike[str]) -> tuple[Any, Names]:
 
 
 def _of_robot(m: Any, body: int) -> bool:
-    """Whether a body belongs to a tree with joints."""
+    """True if a body belongs to a tree with joints."""
     root = int(m.body_rootid[body])
     return body > 0 and any(int(m.body_rootid[b]) == root for b in _jointed(m))
 

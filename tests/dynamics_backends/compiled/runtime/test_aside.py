@@ -27,7 +27,7 @@ def folder(tmp_path, monkeypatch):
 
 
 def until(condition):
-    """Whether something comes true within a minute."""
+    """True if something comes true within a minute."""
     end = time.monotonic() + 60.0
     while not condition() and time.monotonic() < end:
         time.sleep(0.005)

@@ -70,7 +70,7 @@ def test_damage_costs_time_at_most(damage, suffix, folder):
 
 
 def _is_compilers(path):
-    """Whether a value is what is known of the compiler."""
+    """True if a value is what is known of the compiler."""
     return path.suffix == ".known" and len(read_value(path) or ()) == 3
 
 
