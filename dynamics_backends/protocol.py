@@ -126,13 +126,13 @@ class ReportOf(Protocol):
 
 
 @runtime_checkable
-class HasDoubts(Protocol):
+class HasWarnings(Protocol):
     """A system that knows what is odd about a state to start from, and which of its parts ask for short time steps."""
 
     stiff: str
     """What is stiff about it, in the plural: "contacts"."""
 
-    def doubts(self, x: Array, p: Parameters) -> Iterator[str]:
+    def state_warnings(self, x: Array, p: Parameters) -> Iterator[str]:
         """Sentences about the state x (nx,), each with a remedy; p: name -> (n,)."""
         ...
 

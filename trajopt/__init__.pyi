@@ -135,7 +135,7 @@ from dynamics_backends.systems.bodies.rigid_body_quantities import (
 )
 from dynamics_backends.systems.constraints.constraint_diagnosis import (
     Dependence as Dependence,
-    dependences as dependences,
+    redundant_constraints as redundant_constraints,
 )
 from dynamics_backends.systems.constraints.constraint_kinds import (
     FrameContact as FrameContact,
@@ -203,7 +203,7 @@ from trajopt.guesses.guesses import (
     resampled_guess as resampled_guess,
 )
 from trajopt.guesses.inverse_kinematics import (
-    Reached as Reached,
+    IKResult as IKResult,
     inverse_kinematics as inverse_kinematics,
 )
 from trajopt.guesses.minimum_jerk import minimum_jerk_guess as minimum_jerk_guess
@@ -282,12 +282,12 @@ from trajopt.replanning.measurements import (
 from trajopt.replanning.mpc import MPC as MPC
 from trajopt.replanning.plan import (
     Plan as Plan,
-    Receding as Receding,
-    Regridded as Regridded,
-    Shrinking as Shrinking,
+    RecedingHorizon as RecedingHorizon,
+    ResampledHorizon as ResampledHorizon,
+    ShrinkingHorizon as ShrinkingHorizon,
     warm_start as warm_start,
 )
-from trajopt.replanning.planners.converging import Converging as Converging
+from trajopt.replanning.planners.converged_planner import ConvergedPlanner as ConvergedPlanner
 from trajopt.replanning.planners.real_time_slq import RealTimeSLQ as RealTimeSLQ
 from trajopt.replanning.planners.real_time_sqp import RealTimeSQP as RealTimeSQP
 from trajopt.replanning.planning import Planner as Planner
@@ -368,9 +368,9 @@ from trajopt.sweeps.results import Sweep as Sweep
 from trajopt.sweeps.rows import SweepProblem as SweepProblem
 from trajopt.sweeps.run import sweep as sweep
 from trajopt.sweeps.variation import Variation as Variation
-from trajopt.validation.broken_limits import (
-    BrokenLimit as BrokenLimit,
-    broken_limits as broken_limits,
+from trajopt.validation.limit_violations import (
+    LimitViolation as LimitViolation,
+    limit_violations as limit_violations,
     self_collision_note as self_collision_note,
 )
 from trajopt.validation.validation import (

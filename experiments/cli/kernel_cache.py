@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from dynamics_backends.compiled.runtime.cache import cache_folder, prebuilt_folder
-from dynamics_backends.compiled.runtime.leftovers import remove_leftovers
+from dynamics_backends.compiled.runtime.stale_files import remove_stale_files
 from dynamics_backends.trusted_files import READABLE, problem_of, trusted_folder
 from experiments.analysis.environment import with_variable
 
@@ -75,7 +75,7 @@ def _problem(folder: Path) -> str:
 
 def clear() -> Contents:
     """Remove the cache's own files, and nothing else; returns what was removed."""
-    remove_leftovers(cache_folder())
+    remove_stale_files(cache_folder())
     before = contents()
     for path in before.files:
         path.unlink(missing_ok=True)
@@ -88,8 +88,8 @@ def prebuild() -> Contents:
     Raises CompilerError, and OSError where the folder cannot be written.
     """
     from dynamics_backends.compiled.runtime import prebuilt
-    from dynamics_backends.compiled.runtime.remembered import remember_sources
     from dynamics_backends.compiled.runtime.toolchain import find_toolchain
+    from dynamics_backends.compiled.runtime.trace_cache import remember_sources
     from trajopt.solvers.prebuilt import steps
 
     folder = trusted_folder(prebuilt_folder(), READABLE)

@@ -27,6 +27,7 @@ from experiments.cli.cli_support import (
     urdf_option,
     warn,
 )
+from experiments.cli.console_reports import CUT, best_of, exit_code, print_report
 from experiments.cli.engine_commands import COMMANDS, shown_beside
 from experiments.cli.experiment_command import experiment
 from experiments.cli.keys_command import keys
@@ -34,7 +35,6 @@ from experiments.cli.replan_command import replan
 from experiments.cli.saving import CONFIG_FILE, SOLUTION_FILE, draw, drawer_for, save
 from experiments.cli.show_command import robots, show
 from experiments.cli.sweep_command import sweep
-from experiments.cli.telling import CUT, best_of, exit_code, print_report
 from experiments.cli.view_command import require_video, view
 
 if TYPE_CHECKING:
@@ -124,8 +124,8 @@ def _solve(
         drawer = drawer_for(task, settings)
         guess = None
         if warm_start is not None:
-            guess, doubts = build.warm_start(task, warm_start)
-            warn(doubts)
+            guess, state_warnings = build.warm_start(task, warm_start)
+            warn(state_warnings)
         _warn_of_findings(problem, guess)
         results_folder(settings.directory, (SOLUTION_FILE, CONFIG_FILE))
         if video is not None:

@@ -87,7 +87,7 @@ def replan(
 
 
 def _run(config: Config, realtime: bool, viewed: bool, video: str | None) -> None:
-    from experiments.cli.telling import warn_of_easier
+    from experiments.cli.console_reports import warn_of_easier
     from experiments.replan.run import CONFIG_FILE, FIRST_PLAN_FILE, INSTEAD_OF, is_plan, setup, simulate
     from trajopt.config.toml_text import to_toml
     from trajopt.replanning.run_log import ACCOUNT_FILE, ARRAYS_FILE

@@ -12,8 +12,8 @@ import click
 
 from dynamics_backends.names import table_lines
 from experiments.cli.cli_support import command, content_checked, fail, results_folder, warn
+from experiments.cli.console_reports import print_lines
 from experiments.cli.saving import animation
-from experiments.cli.telling import print_lines
 
 if TYPE_CHECKING:
     from dynamics_backends.rigid_body.model.model import Frame, Model
@@ -142,8 +142,11 @@ def _same_place(a: Frame, b: Frame) -> bool:
 def _task_of(solution: Solution) -> Task | None:
     from trajopt.config.build import task_of_solution
 
-    task, doubts = task_of_solution(solution)
-    warn(f"{doubt}: the goals and limits of the problem are unknown" if task is None else doubt for doubt in doubts)
+    task, state_warnings = task_of_solution(solution)
+    warn(
+        f"{doubt}: the goals and limits of the problem are unknown" if task is None else doubt
+        for doubt in state_warnings
+    )
     return task
 
 

@@ -31,7 +31,7 @@ from trajopt.config.scenario import (
 from trajopt.config.task import SettingsError, Task
 from trajopt.replanning.loop import Now, Plant, ReplanningLoop
 from trajopt.replanning.plan import Plan, with_values
-from trajopt.replanning.planners.converging import Converging, Failing, Slowed
+from trajopt.replanning.planners.converged_planner import ConvergedPlanner, Failing, Slowed
 from trajopt.replanning.planners.real_time_slq import RealTimeSLQ
 from trajopt.replanning.planners.real_time_sqp import RealTimeSQP
 from trajopt.replanning.planning import Planner
@@ -222,7 +222,7 @@ def _planner(start: Setup, realtime: bool) -> Planner:
     s, options = config.replan, config.solver_options
     planner: Planner
     if s.mode == "converge":
-        planner = Converging(config.solver_name, options, follow=s.follow)
+        planner = ConvergedPlanner(config.solver_name, options, follow=s.follow)
     elif config.solver_name == "sqp":
         planner = RealTimeSQP(options)
     else:

@@ -219,13 +219,13 @@ def build(settings: Settings, backend: BackendFactory) -> Task:
     rotation = goal_orientation(arm, s.goal_rotation)
     at_goal = None if s.goal_position is None else goal_configurations(arm, s.goal_position, rotation, spheres)
     guess, *others = guesses_of(ocp, arm, s.guess, at_goal, spheres)
-    doubts: tuple[str, ...] = (
+    state_warnings: tuple[str, ...] = (
         ()
         if s.goal_position is None
         else (*reach_doubts(arm, s.goal_position, rotation, at_goal), *_order_doubts(arm, s, at_goal))
     )
     if arm.x_goal is not None:
-        doubts = tuple(_inside_at_goal(arm, s, arm.x_goal[: model.nq]))
+        state_warnings = tuple(_inside_at_goal(arm, s, arm.x_goal[: model.nq]))
     known = at_goal.solutions[0] if at_goal is not None and at_goal.reached else None
     smoothed = "; set friction_velocity, its smoothing velocity, to include it"
     friction = friction_left_out(model, smoothed) if s.friction_velocity is None else ()
@@ -234,7 +234,7 @@ def build(settings: Settings, backend: BackendFactory) -> Task:
         s.goal_position,
         rotation,
         at_goal,
-        doubts,
+        state_warnings,
         held=s.terminal == "constraint",
         lasts=s.horizon * s.dt,
         limited=s.velocity_limits is not False,
@@ -247,7 +247,7 @@ def build(settings: Settings, backend: BackendFactory) -> Task:
         other_guesses=tuple(others),
         points=_watched(arm, s),
         warnings=(
-            *doubts,
+            *state_warnings,
             *goal_beyond_limits(arm),
             *(() if s.torque_limits is False else (*placeholders(model), *too_weak(arm, goals=known))),
         ),
@@ -262,7 +262,7 @@ def build(settings: Settings, backend: BackendFactory) -> Task:
     )
 
 
-def _order_doubts(arm: Arm, s: Settings, at_goal: to.Reached | None) -> tuple[str, ...]:
+def _order_doubts(arm: Arm, s: Settings, at_goal: to.IKResult | None) -> tuple[str, ...]:
     """A sentence about a quaternion that seems to be in another order."""
 
     def reaches(rotation: Array) -> bool:

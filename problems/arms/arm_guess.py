@@ -20,7 +20,7 @@ from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.systems.bodies.free_body import FreeBody
 from problems.arms.arm import Arm, holding_forces
 from problems.arms.obstacle import Obstacle, Point, around_sphere, places
-from trajopt.guesses.inverse_kinematics import Reached, inverse_kinematics
+from trajopt.guesses.inverse_kinematics import IKResult, inverse_kinematics
 from trajopt.guesses.minimum_jerk import minimum_jerk_states, tracking_torques
 from trajopt.problem.residuals import LinkPoint
 from trajopt.validation.reach import FrameGoal, reach_warnings
@@ -51,7 +51,7 @@ class Sphere(NamedTuple):
 
 def goal_configurations(
     arm: Arm, position: Point, rotation: Array | None, spheres: Sequence[Sphere], limits: bool = True
-) -> Reached | None:
+) -> IKResult | None:
     """Inverse kinematics of a goal, rotation (3, 3); None for robots whose configuration is no vector."""
     if arm.model.nq != arm.model.nv or arm.model.frames[arm.model.frame_id(arm.frame)].body < 0:
         return None
@@ -66,7 +66,7 @@ def goal_configurations(
 
 
 def guesses_of(
-    ocp: to.OCP, arm: Arm, kind: GuessName, reached: Reached | None, spheres: Sequence[Sphere]
+    ocp: to.OCP, arm: Arm, kind: GuessName, reached: IKResult | None, spheres: Sequence[Sphere]
 ) -> list[to.Guess]:
     """The guess of this name, and others of its kind where there are several. reached: the configurations at the goal, where that
     is one of a frame."""
@@ -86,7 +86,7 @@ def guesses_of(
     return [to.quasi_static_guess(ocp, hold, _bent(arm, xs, spheres) if kind == "around" else xs)]
 
 
-def _goals(arm: Arm, reached: Reached | None) -> Array | None:
+def _goals(arm: Arm, reached: IKResult | None) -> Array | None:
     """Candidates (M, nq) for the configuration at the end, None where states are no vectors."""
     if not arm.manifold.is_flat:
         return None if arm.x_goal is None else arm.x_goal[None, : arm.model.nq]
@@ -132,22 +132,22 @@ def _bent(arm: Arm, xs: Array, spheres: Sequence[Sphere]) -> Array:
 # -- what validation tells ------------------------------------------------------------------------------------
 
 
-def reach_doubts(arm: Arm, position: Point, rotation: Array | None, reached: Reached | None) -> tuple[str, ...]:
+def reach_doubts(arm: Arm, position: Point, rotation: Array | None, reached: IKResult | None) -> tuple[str, ...]:
     """Sentences about a goal out of reach, beyond limits, in an obstacle, or close to a singularity."""
     if reached is None:
         return ()
     if not reached.reached:
         goal = FrameGoal(arm.frame, np.array(position), rotation)
         return tuple(reach_warnings(arm.model, goal, np.asarray(arm.q0), reached))
-    doubts = []
+    state_warnings = []
     if not reached.clear:
-        doubts.append(f"all configurations found with {arm.frame} at the goal collide with an obstacle")
+        state_warnings.append(f"all configurations found with {arm.frame} at the goal collide with an obstacle")
     if reached.dexterity < SINGULAR:
-        doubts.append(
+        state_warnings.append(
             f"the arm is close to a singularity at the goal (smallest over largest singular value {reached.dexterity:.1g}): "
             "expect large joint motions"
         )
-    return tuple(doubts)
+    return tuple(state_warnings)
 
 
 def fastest(arm: Arm, goals: Array) -> float:
@@ -155,7 +155,7 @@ def fastest(arm: Arm, goals: Array) -> float:
     return float((np.abs(goals - arm.q0) / arm.model.velocity_limit).max(axis=1).min(initial=np.inf))
 
 
-def reach_notes(arm: Arm, reached: Reached | None) -> tuple[str, ...]:
+def reach_notes(arm: Arm, reached: IKResult | None) -> tuple[str, ...]:
     """What is known of a goal that can be reached."""
     if reached is None or not reached.reached:
         return ()

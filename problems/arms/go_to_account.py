@@ -16,7 +16,7 @@ from dynamics_backends.protocol import Array
 from problems.arms.arm import Arm
 from problems.arms.arm_guess import fastest
 from problems.arms.obstacle import Point
-from trajopt.guesses.inverse_kinematics import Reached
+from trajopt.guesses.inverse_kinematics import IKResult
 from trajopt.problem.goals import FAR, NEAR, NEAR_ANGLE
 from trajopt.validation.reach import FrameGoal, frame_errors, length_text
 
@@ -38,8 +38,8 @@ class Account:
     arm: Arm
     position: Point | None
     rotation: Array | None = None
-    reached: Reached | None = None
-    doubts: Sequence[str] = ()
+    reached: IKResult | None = None
+    state_warnings: Sequence[str] = ()
     held: bool = False
     lasts: float | None = None
     limited: bool = False
@@ -83,8 +83,8 @@ class Account:
         return " and ".join(text for text, e, most in zip(told, end, limits, strict=True) if e > most)
 
     def _why(self, xs: Array) -> str:
-        if self.doubts and not (self.reached is not None and self.reached.reached and self.reached.clear):
-            return f": {'; '.join(self.doubts)}"
+        if self.state_warnings and not (self.reached is not None and self.reached.reached and self.reached.clear):
+            return f": {'; '.join(self.state_warnings)}"
         within = ", which is within its reach" if self.reached is not None and self.reached.reached else ""
         return f"{within}: {self._remedy(xs)}"
 

@@ -10,7 +10,7 @@ from dynamics_backends.manifold import Manifold
 from dynamics_backends.registry import make_backend
 from trajopt.replanning.loop import ReplanningLoop
 from trajopt.replanning.measurements import MovingObject, Sensor
-from trajopt.replanning.plan import Plan, Receding, warm_start
+from trajopt.replanning.plan import Plan, RecedingHorizon, warm_start
 from trajopt.replanning.planners.real_time_slq import RealTimeSLQ
 from trajopt.replanning.plants.sampled_plant import SampledPlant
 from trajopt.replanning.timing import Timing
@@ -82,7 +82,7 @@ def loop(planner=None, plant=None, *, horizon=None, charge=0.0, timing=None, ocp
     timing = timing or Timing(tick=TICK, period=PERIOD)
     options.setdefault("worker", SimulatedWorker(TICK, lambda respond, prepare: (charge, 0.0)))
     planner, plant = planner or RealTimeSLQ(), plant or WatchedPlant()
-    return ReplanningLoop(horizon or Receding(ocp), planner, plant, first, timing, **options)
+    return ReplanningLoop(horizon or RecedingHorizon(ocp), planner, plant, first, timing, **options)
 
 
 def spin(turn, knots, dt):

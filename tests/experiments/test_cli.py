@@ -767,8 +767,8 @@ def test_show_and_draw_again(config, out):
 
 
 def test_pictures_are_drawn_aside_at_a_terminal_but_not_in_a_notebook(config, out, monkeypatch):
-    aside, at_once = [], []
-    monkeypatch.setattr(saving, "_draw_aside", aside.append)
+    in_background, at_once = [], []
+    monkeypatch.setattr(saving, "_draw_aside", in_background.append)
     monkeypatch.setattr(
         "experiments.plots.drawer.ready_to_draw", lambda task: None
     )  # which takes plot_solution by its name
@@ -776,10 +776,10 @@ def test_pictures_are_drawn_aside_at_a_terminal_but_not_in_a_notebook(config, ou
     monkeypatch.setattr(saving, "sys", SimpleNamespace(stdout=SimpleNamespace(isatty=lambda: True)))
     monkeypatch.delenv(saving.NOTEBOOK, raising=False)
     run("solve", config, "--out", out)
-    assert (len(aside), len(at_once)) == (1, 0)
+    assert (len(in_background), len(at_once)) == (1, 0)
     monkeypatch.setenv(saving.NOTEBOOK, "1")
     run("solve", config, "--out", out)
-    assert (len(aside), len(at_once)) == (1, 1)
+    assert (len(in_background), len(at_once)) == (1, 1)
 
 
 def test_pictures_are_drawn_by_a_process_that_is_ready(config, out, monkeypatch):

@@ -28,7 +28,7 @@ from trajopt.solvers.refinement import Again, consecutive_solves, near
 from trajopt.solvers.registry import checked_afterwards, solve, solve_with_margins, solver_options
 from trajopt.solvers.termination import no_time_left, unrefined
 from trajopt.solvers.time_limits import enough_time, timed_sequence
-from trajopt.validation.broken_limits import broken_limits, self_collision_note
+from trajopt.validation.limit_violations import limit_violations, self_collision_note
 from trajopt.validation.validation import InvalidProblem, errors_of
 
 
@@ -90,7 +90,7 @@ def limits_of(config: Config, task: Task, solution: Solution) -> dict[str, Any]:
     ocp = task.ocp if task.latest is None else task.latest()
     settings = [f.name for f in fields(PROBLEMS[config.problem_name].Settings)]
     broken = [
-        *broken_limits(ocp, solution.xs, solution.us),
+        *limit_violations(ocp, solution.xs, solution.us),
         *task.contact_limits(solution.xs, solution.us),
     ]
     limits = [b.as_meta(settings) for b in broken]

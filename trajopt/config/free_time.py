@@ -13,7 +13,7 @@ from typing import Literal
 from dynamics_backends.protocol import Array
 from trajopt.config.task import Checked, Checks, Task, at_any_time, no_clock, not_negative
 from trajopt.step.free_time import FreeTime, free_time
-from trajopt.validation.broken_limits import BrokenLimit
+from trajopt.validation.limit_violations import LimitViolation
 
 Range = tuple[float, float]
 
@@ -83,7 +83,7 @@ def freed(task: Task, settings: TimeSettings) -> Task:
     )
 
 
-def _contact_limits(free: FreeTime, task: Task, nx: int, nu: int, xs: Array, us: Array) -> list[BrokenLimit]:
+def _contact_limits(free: FreeTime, task: Task, nx: int, nu: int, xs: Array, us: Array) -> list[LimitViolation]:
     """Those of the given problem, at the knots and times [s] of the one with free durations."""
     times, found = free.times(xs), task.contact_limits(xs[1:, :nx], us[1:, :nu])
     return [b._replace(knot=b.knot + 1, time=float(times[b.knot + 1])) for b in found]

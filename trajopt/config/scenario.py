@@ -17,7 +17,7 @@ from dynamics_backends.rigid_body.algorithms.kinematics import point_positions
 from trajopt.config.task import Checked, Checks, Task, not_negative, position_of, positive
 from trajopt.problem.ocp import OCP
 from trajopt.replanning.measurements import MovingObject, Sensor
-from trajopt.replanning.plan import Horizon, Receding, Regridded, Shrinking
+from trajopt.replanning.plan import Horizon, RecedingHorizon, ResampledHorizon, ShrinkingHorizon
 from trajopt.replanning.timing import SAME_TIME, Timing
 from trajopt.replanning.wandering import Wandering
 from trajopt.step.sensitivities import MOST_SUBSTEPS
@@ -308,10 +308,10 @@ def horizon_of(task: Task, settings: Settings) -> Horizon:
     """Problem to solve at a given time."""
     ocp = planned(task, settings)
     if settings.horizon == "regridded":
-        return Regridded(ocp, settings.least)
+        return ResampledHorizon(ocp, settings.least)
     if settings.horizon == "shrinking":
-        return Shrinking(ocp, least_time=settings.least)
-    return Receding(ocp, task.moved) if task.following is None else task.following(ocp)
+        return ShrinkingHorizon(ocp, least_time=settings.least)
+    return RecedingHorizon(ocp, task.moved) if task.following is None else task.following(ocp)
 
 
 def objects_of(settings: Settings) -> list[MovingObject]:

@@ -30,7 +30,7 @@ from trajopt.replanning.plan import Horizon
 from trajopt.results.solution import Solution
 from trajopt.solvers.refinement import Again
 from trajopt.step.sensitivities import MOST_SUBSTEPS, SampledSystem
-from trajopt.validation.broken_limits import BrokenLimit
+from trajopt.validation.limit_violations import LimitViolation
 
 BackendFactory = Callable[[Map], DynamicsBackend]
 Integrator = Literal["semi_implicit_euler", "euler", "rk4"]
@@ -49,7 +49,7 @@ def no_clock(xs: Array) -> None:
     """The times of the problem are those of the motion."""
 
 
-def no_contacts(xs: Array, us: Array) -> list[BrokenLimit]:
+def no_contacts(xs: Array, us: Array) -> list[LimitViolation]:
     """Nothing touches the ground by rigid contacts."""
     return []
 
@@ -165,7 +165,7 @@ class Task:
     following: Callable[[OCP], Horizon] | None = None
     warnings: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
-    contact_limits: Callable[[Array, Array], list[BrokenLimit]] = no_contacts
+    contact_limits: Callable[[Array, Array], list[LimitViolation]] = no_contacts
     outcome: Callable[[Array], list[str]] = no_outcome
     commands: Callable[[Array, Array], Sequence[str]] = no_commands
     nearness: Callable[[Array], Nearness] = nothing_near

@@ -66,7 +66,7 @@ Clearance = Callable[[Array], Array]
 """The least distance (M,) [m] from obstacles at configurations (M, nq), negative inside."""
 
 
-class Reached(NamedTuple):
+class IKResult(NamedTuple):
     """Result of inverse kinematics for each of N goals; without N for a single goal.
 
     q: (N, nq), the solution nearest to q0, clear ones first; where there is none, the configuration nearest to the goal.
@@ -119,7 +119,7 @@ def inverse_kinematics(
     limits: bool = True,
     starts: int = STARTS,
     seed: int = 0,
-) -> Reached:
+) -> IKResult:
     """Configurations at which a frame is at a goal: one, or a batch of N.
 
     position: (3,) or (N, 3) [m] in the world, rotation: world from frame, in a form of :func:`~trajopt.rotation_matrix`, (3, 3) or
@@ -319,7 +319,9 @@ def reach_of(model: Model, frame: int) -> float:
     return max(sum(lengths), 1e-3)
 
 
-def _selected(search: _Search, q: Array, errors: _Errors, n: int, clearance: Clearance | None, single: bool) -> Reached:
+def _selected(
+    search: _Search, q: Array, errors: _Errors, n: int, clearance: Clearance | None, single: bool
+) -> IKResult:
     """The best of each goal's starts."""
     norms = np.linalg.norm(errors.e, axis=1).reshape(n, -1)
     good = norms <= NEAR
@@ -341,7 +343,7 @@ def _selected(search: _Search, q: Array, errors: _Errors, n: int, clearance: Cle
         "dexterity": singular.min(axis=1) / np.maximum(singular.max(axis=1), 1e-300),
         "clear": clear[chosen],
     }
-    return Reached(**{k: a[0] if single else a for k, a in numbers.items()}, solutions=tuple(solutions))
+    return IKResult(**{k: a[0] if single else a for k, a in numbers.items()}, solutions=tuple(solutions))
 
 
 def _distinct(q: Array) -> Array:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from dynamics_backends.protocol import Array
 from trajopt.guesses.guesses import Guess
-from trajopt.stage.kept import Kept as Kept
+from trajopt.stage.solver_cache import SolverCache as SolverCache
 
 
 @dataclass(frozen=True, eq=False)
@@ -19,7 +19,8 @@ class WarmStart:
     each knot; for dms, ipm, sqp and the augmented Lagrangian of the shooting solvers.
     barrier: the first barrier parameter of dms and ipm; small where the guess is near the solution. penalty: the augmented
     Lagrangian's first one. None for those of the options.
-    kept: what solvers take up of earlier solves, and leave for later ones; None: what the thread keeps (:mod:`trajopt.stage.kept`).
+    kept: workspaces of earlier solves, which later ones use again; None: those of this thread
+    (:mod:`trajopt.stage.solver_cache`).
     """
 
     guess: Guess
@@ -27,4 +28,4 @@ class WarmStart:
     multipliers: Mapping[str, Array] = field(default_factory=dict)
     barrier: float | None = None
     penalty: float | None = None
-    kept: Kept | None = None
+    kept: SolverCache | None = None

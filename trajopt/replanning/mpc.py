@@ -22,8 +22,8 @@ from trajopt.problem.ocp import OCP
 from trajopt.problem.terms import Values
 from trajopt.replanning.control import Control
 from trajopt.replanning.measurements import Measurement
-from trajopt.replanning.plan import Horizon, Plan, Receding, fault_of, warm_start, with_values
-from trajopt.replanning.planners.converging import Converging
+from trajopt.replanning.plan import Horizon, Plan, RecedingHorizon, fault_of, warm_start, with_values
+from trajopt.replanning.planners.converged_planner import ConvergedPlanner
 from trajopt.replanning.planners.real_time_slq import RealTimeSLQ
 from trajopt.replanning.planners.real_time_sqp import RealTimeSQP
 from trajopt.replanning.planning import Planner, Planning
@@ -45,7 +45,8 @@ class MPC:
     ocp: the problem at each time, whose first knot is now; its x0 is where the first plan starts.
     solver: "real_time", one iteration a step (:class:`RealTimeSLQ`; :class:`RealTimeSQP` for constraints other than bounds on
     controls); the name of a solver, which goes as far as its options allow; or a :class:`~trajopt.Planner`. options: of the solver.
-    horizon: the problem at a time [s], in place of ``ocp`` at all times: :class:`~trajopt.Shrinking`, :class:`~trajopt.Receding`.
+    horizon: the problem at a time [s], in place of ``ocp`` at all times: :class:`~trajopt.ShrinkingHorizon` or
+    :class:`~trajopt.RecedingHorizon`.
     period [s]: between plans. tick [s]: between steps, default the period.
     delay [s]: from a measurement until the control of that step acts; the state is predicted until then.
     deadline [s]: a plan that takes longer is dropped, and the one before is followed with its feedback. Failed plans are, too.
@@ -87,7 +88,7 @@ class MPC:
         self._timing = Timing(
             tick=tick or period, period=period, lead=lead, deadline=deadline, drop_late=deadline is not None
         )
-        self._ocp, self._horizon, self._delay = ocp, horizon or Receding(ocp), delay
+        self._ocp, self._horizon, self._delay = ocp, horizon or RecedingHorizon(ocp), delay
         self._worker = ImmediateWorker(self._timing.tick, deadline, RECENT) if worker is None else worker
         self._planner, self._account = planner_of(ocp, solver, options), Account(RECENT)
         self._values: dict[str, dict[str, Array]] = {}
@@ -207,7 +208,7 @@ def planner_of(ocp: OCP, solver: str | Planner, options: Any = None) -> Planner:
     if solver not in known:
         raise unknown_name("solver", solver, known)
     if solver != REAL_TIME:
-        return Converging(solver, options)
+        return ConvergedPlanner(solver, options)
     return RealTimeSQP(options) if ocp.constraints() else RealTimeSLQ(**(options or {}))
 
 

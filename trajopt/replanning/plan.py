@@ -169,7 +169,7 @@ class Following(Protocol):
 
 
 @dataclass(frozen=True)
-class Receding:
+class RecedingHorizon:
     """One problem at all times, whose own time begins at 0 in each; ``moved`` gives it references of its own from t [s] on."""
 
     ocp: OCP
@@ -180,7 +180,7 @@ class Receding:
 
 
 @dataclass(frozen=True)
-class Shrinking:
+class ShrinkingHorizon:
     """Remaining part of a problem that begins at 0; None if less than ``least`` knots or ``least_time`` [s] are left."""
 
     ocp: OCP
@@ -193,7 +193,7 @@ class Shrinking:
 
 
 @dataclass(frozen=True)
-class Regridded:
+class ResampledHorizon:
     """Remaining part of a single-phase problem that begins at 0, on a constant number of knots; None below ``least`` [s].
 
     Its size never changes; its knots come closer to each other. Raises ValueError for a problem of several phases.

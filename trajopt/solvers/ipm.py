@@ -18,7 +18,7 @@ from trajopt.solvers.feedback import tracking_gains
 from trajopt.solvers.options import IPMOptions
 from trajopt.solvers.window.interior import solve_interior
 from trajopt.solvers.window.interior_workspace import Workspace, workspace
-from trajopt.stage.kept import Kept, borrowed
+from trajopt.stage.solver_cache import SolverCache, borrowed
 
 
 def ipm(
@@ -27,7 +27,7 @@ def ipm(
     options: IPMOptions | None = None,
     callback: Callback | None = None,
     multipliers: Mapping[str, Array] | None = None,
-    kept: Kept | None = None,
+    kept: SolverCache | None = None,
 ) -> Solution:
     """Solve a valid problem from a guess, whose states need not satisfy the dynamics.
 
@@ -46,6 +46,6 @@ def ipm(
         return replace(found, K=tracking_gains(ocp, found.xs, found.us, final, room.feedback()))
 
 
-def prepared(ocp: OCP, guess: Guess, options: IPMOptions, kept: Kept | None = None) -> Workspace:
+def prepared(ocp: OCP, guess: Guess, options: IPMOptions, kept: SolverCache | None = None) -> Workspace:
     """All that a solve needs before its first iteration."""
     return workspace(kept, ocp, np.asarray(guess.us, dtype=float), options.hessian)

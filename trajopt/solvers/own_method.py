@@ -11,7 +11,7 @@ from trajopt.guesses.warm_start import WarmStart
 from trajopt.problem.ocp import OCP
 from trajopt.results.records import Callback
 from trajopt.results.solution import Solution
-from trajopt.solvers.methods.own import MethodFunction, OwnMethod
+from trajopt.solvers.methods.user_method import MethodFunction, OwnMethod
 from trajopt.solvers.options import MethodOptions
 
 
@@ -31,8 +31,8 @@ class OwnSolver:
         """Solve a problem without constraints. Raises InvalidProblem for others."""
         from trajopt.solvers.ddp import require_contractions
         from trajopt.solvers.window.newton import solve_newton
-        from trajopt.stage.kept import borrowed
         from trajopt.stage.numerics import kept_numerics
+        from trajopt.stage.solver_cache import borrowed
 
         require_open(ocp, self.name)
         with borrowed(ocp, warm.kept) as own:

@@ -25,7 +25,7 @@ from trajopt.solvers import termination
 from trajopt.solvers.goal_tolerance import with_goal_tolerance, with_goals_of
 from trajopt.solvers.methods.delegation import Continued
 from trajopt.solvers.methods.driver import run_alone
-from trajopt.solvers.methods.own import MethodFunction
+from trajopt.solvers.methods.user_method import MethodFunction
 from trajopt.solvers.options import (
     AutoOptions,
     DDPOptions,
@@ -39,8 +39,8 @@ from trajopt.solvers.own_method import own_solver
 from trajopt.solvers.requirements import requirement_errors
 from trajopt.solvers.success import FEASIBLE, Tolerances, assessed, solver_measures, unchecked
 from trajopt.solvers.time_limits import enough_time, interrupting, start_of_solve, timed_solve
-from trajopt.stage.kept import Kept, borrowed
 from trajopt.stage.not_compiled import gathered
+from trajopt.stage.solver_cache import SolverCache, borrowed
 from trajopt.stage.start import Start, served, starting
 from trajopt.step.contraction import missing_curvature
 from trajopt.step.other_backend import BackendChoice, with_backend
@@ -516,7 +516,7 @@ def _evaluators(ocp: OCP, options: Any) -> Iterator[tuple[OCP, Callable[[OCP], S
         def evaluator(other: OCP) -> StageEvaluator:
             rooms = own
             if own is not None and other is not ocp:  # with slower contacts
-                rooms = own.prepared.setdefault("replay", Kept())
+                rooms = own.prepared.setdefault("replay", SolverCache())
             made = kept_evaluator(rooms, other, kind)
             return made if made.compiled else StageEvaluator(interpreted(other), kind, "numpy")
 

@@ -28,8 +28,8 @@ from trajopt.solvers.shooting.restart import solve_twice
 from trajopt.solvers.window.newton import filtered, solve_newton
 from trajopt.solvers.window.shooting import solve_shooting
 from trajopt.stage.evaluation import Evaluator
-from trajopt.stage.kept import Kept, borrowed
 from trajopt.stage.numerics import kept_numerics
+from trajopt.stage.solver_cache import SolverCache, borrowed
 
 
 def slq(
@@ -40,7 +40,7 @@ def slq(
     *,
     evaluator: Evaluator | None = None,
     lq_solver: LQSolver | None = None,
-    kept: Kept | None = None,
+    kept: SolverCache | None = None,
 ) -> Solution:
     """Solve a valid problem from a guess, whose states need not satisfy the dynamics.
 

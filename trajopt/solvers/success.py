@@ -30,7 +30,7 @@ from trajopt.results.solution import Solution
 from trajopt.results.status import STATIONARY, Status, StatusCode
 from trajopt.solvers.measures import Measures, Violation, largest_violation, measures
 from trajopt.validation.between_knots import BetweenKnots
-from trajopt.validation.broken_limits import broken_limits, has_links
+from trajopt.validation.limit_violations import has_links, limit_violations
 from trajopt.validation.reach import goals_of
 from trajopt.validation.replay import Deviation, Replay
 
@@ -100,7 +100,7 @@ def assessed(
         **solution.meta,
         "measures": _measures_meta(found),
         "replay": {"left_out": replay} if isinstance(replay, str) else replay.as_meta(ocp),
-        "limits": [b.as_meta(()) for b in broken_limits(ocp, xs, us, self_collision=False)],
+        "limits": [b.as_meta(()) for b in limit_violations(ocp, xs, us, self_collision=False)],
         "self_collision": NOT_CHECKED if has_links(ocp) else "",
         "goals": {"report": report, "missed": missed},
     }

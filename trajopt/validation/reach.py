@@ -12,7 +12,7 @@ from dynamics_backends.protocol import Array, FunctionMap
 from dynamics_backends.registry import ready_driver
 from dynamics_backends.rigid_body.algorithms.kinematics import frame_placement
 from dynamics_backends.rigid_body.spatial.rotations import rotation_angle
-from trajopt.guesses.inverse_kinematics import Reached, inverse_kinematics
+from trajopt.guesses.inverse_kinematics import IKResult, inverse_kinematics
 from trajopt.problem import residuals
 from trajopt.problem.goals import FAR, MORE, NEAR, NEAR_ANGLE, Goal, OfMotion
 from trajopt.problem.ocp import OCP
@@ -108,7 +108,7 @@ def length_text(distance: float) -> str:
     return f"{1e3 * distance:.3g} mm" if distance < 1.0 else f"{distance:.3g} m"
 
 
-def reach_warnings(model: Any, goal: FrameGoal, q0: Array, found: Reached | None = None) -> Iterator[str]:
+def reach_warnings(model: Any, goal: FrameGoal, q0: Array, found: IKResult | None = None) -> Iterator[str]:
     """Why a frame cannot reach a goal: beyond its reach, its joint limits, or the orientation asked for; none where it can.
 
     q0: (nq,), where the search starts. found: the result of inverse kinematics for the goal, where it is known. Robots with a
@@ -135,5 +135,5 @@ def reach_warnings(model: Any, goal: FrameGoal, q0: Array, found: Reached | None
         yield f"the goal is {far} beyond the reach of {goal.frame}{unit}"
 
 
-def _configurations(model: Any, goal: FrameGoal, q0: Array, limits: bool = True) -> Reached:
+def _configurations(model: Any, goal: FrameGoal, q0: Array, limits: bool = True) -> IKResult:
     return inverse_kinematics(model, goal.frame, goal.position, goal.rotation, q0=q0, limits=limits)

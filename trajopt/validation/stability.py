@@ -21,9 +21,9 @@ from dynamics_backends.protocol import (
     IMPLICIT_STEP,
     Array,
     DynamicsBackend,
-    HasDoubts,
     HasJointFriction,
     HasPartials,
+    HasWarnings,
     is_generic,
     is_second_order,
     unwrapped,
@@ -102,7 +102,7 @@ def _doubt(phase: Any, x0: Array) -> str | None:
         f"at x0 {scheme} is stable for steps up to {1e3 * stable:.2g} ms, but its steps are {1e3 * step:.2g} ms long"
     )
     finer = f"use substeps = {ceil(needed)} or more, or" if needed <= MOST_SUBSTEPS else "use"
-    if isinstance(system, HasDoubts):
+    if isinstance(system, HasWarnings):
         stiff = system.stiff
         return f"the {stiff} are too stiff for the time step: {limits}; {finer} softer {stiff}"
     rate, name = _stiffest(at.whole, system)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from dynamics_backends.protocol import HasDoubts, unwrapped
+from dynamics_backends.protocol import HasWarnings, unwrapped
 
 
 def system_doubts(ocp: Any) -> Iterator[str]:
@@ -13,5 +13,5 @@ def system_doubts(ocp: Any) -> Iterator[str]:
     phase = ocp.phases[0]
     sampling = phase.dynamics.sampling
     system: Any = None if sampling is None else unwrapped(sampling.backend.map)
-    if isinstance(system, HasDoubts):
-        yield from system.doubts(ocp.x0, {k: v if v.ndim == 1 else v[0] for k, v in phase.parameters.items()})
+    if isinstance(system, HasWarnings):
+        yield from system.state_warnings(ocp.x0, {k: v if v.ndim == 1 else v[0] for k, v in phase.parameters.items()})

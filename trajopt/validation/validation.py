@@ -13,8 +13,8 @@ from trajopt.guesses.guesses import Guess
 from trajopt.problem.constraints import Constraint
 from trajopt.problem.ocp import OCP, Phase
 from trajopt.problem.terms import QUATERNION_TOLERANCE, CostTerm, quaternion_error, velocities_hint
-from trajopt.stage.kept import borrowed
-from trajopt.validation.evaluation_doubts import function_doubts, function_mistakes, hessian_doubts, length_doubts
+from trajopt.stage.solver_cache import borrowed
+from trajopt.validation.evaluation_warnings import function_doubts, function_mistakes, hessian_doubts, length_doubts
 from trajopt.validation.finiteness import finiteness_doubts
 from trajopt.validation.reach import frame_goals, reach_warnings
 from trajopt.validation.stability import stability_doubts
@@ -77,7 +77,7 @@ def _findings(ocp: OCP, guess: Guess | None, known: _Known | None = None) -> lis
     if not errors and not known.called:
         errors = [Finding(ERROR, m) for m in function_mistakes(ocp, guess)]
         known.called = not errors
-    return errors + [Finding(WARNING, m) for m in _doubts(ocp, bool(errors), known)]
+    return errors + [Finding(WARNING, m) for m in _state_warnings(ocp, bool(errors), known)]
 
 
 def errors_of(ocp: OCP, guess: Guess | None = None) -> list[Finding]:
@@ -266,7 +266,7 @@ def _guess_errors(ocp: OCP, guess: Guess | None) -> Iterator[str]:
 # -- warnings -----------------------------------------------------------------------------------------------------------
 
 
-def _doubts(ocp: OCP, has_errors: bool, known: _Known) -> Iterator[str]:
+def _state_warnings(ocp: OCP, has_errors: bool, known: _Known) -> Iterator[str]:
     if not any(term.weight.any() for term in ocp.terms()):
         yield "no cost term has a positive weight; any trajectory is optimal"
     yield from _spread_weights(ocp)

@@ -1,8 +1,8 @@
 """From C source to functions that are called: compilation, the cache, addresses of arrays, workspaces and threads."""
 
 from dynamics_backends.compiled.loops.kernel import prelude as prelude, template as template, templates as templates
-from dynamics_backends.compiled.runtime.ahead import is_there as is_there, loaded_soon as loaded_soon
-from dynamics_backends.compiled.runtime.aside import Aside as Aside, aside as aside
+from dynamics_backends.compiled.runtime.background_libraries import is_there as is_there, loaded_soon as loaded_soon
+from dynamics_backends.compiled.runtime.background_process import Aside as Aside, in_background as in_background
 from dynamics_backends.compiled.runtime.cache import (
     cache_folder as cache_folder,
     load as load,
@@ -21,14 +21,14 @@ from dynamics_backends.compiled.runtime.memory import (
     ranges as ranges,
     struct_of as struct_of,
 )
-from dynamics_backends.compiled.runtime.remembered import (
-    Sought as Sought,
-    library as library,
-    remember_sources as remember_sources,
-    remembered as remembered,
-)
 from dynamics_backends.compiled.runtime.toolchain import (
     CompilerError as CompilerError,
     find_toolchain as find_toolchain,
     has_compiler as has_compiler,
+)
+from dynamics_backends.compiled.runtime.trace_cache import (
+    Sought as Sought,
+    library as library,
+    remember_sources as remember_sources,
+    remembered as remembered,
 )

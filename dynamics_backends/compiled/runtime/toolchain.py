@@ -29,10 +29,10 @@ from pathlib import Path
 from typing import Any
 
 from dynamics_backends import environment
+from dynamics_backends.compiled.runtime.file_locks import turn
 from dynamics_backends.compiled.runtime.kept_files import cache_folder, intact, known_value, seal, write_value
-from dynamics_backends.compiled.runtime.leftovers import COMPILING, remove_leftovers
 from dynamics_backends.compiled.runtime.progress import counted
-from dynamics_backends.compiled.runtime.turns import turn
+from dynamics_backends.compiled.runtime.stale_files import COMPILING, remove_stale_files
 from dynamics_backends.compiled.runtime.units import units
 from dynamics_backends.trusted_files import FILE, trusted_folder
 from dynamics_backends.user_input import InputError
@@ -155,7 +155,7 @@ class Toolchain:
 @lru_cache(maxsize=4)
 def _tidied(folder: Path) -> None:
     """Without what killed processes left there; once is enough."""
-    remove_leftovers(folder)
+    remove_stale_files(folder)
 
 
 def candidates() -> list[tuple[str, ...]]:

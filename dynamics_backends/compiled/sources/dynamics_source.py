@@ -25,7 +25,7 @@ import numpy as np
 
 from dynamics_backends.compiled.loops.kernel import NO_TABLES
 from dynamics_backends.compiled.loops.tables import double_tables, int_tables
-from dynamics_backends.compiled.runtime.remembered import remembered
+from dynamics_backends.compiled.runtime.trace_cache import remembered
 from dynamics_backends.compiled.sources import constrained_source, traced_source
 from dynamics_backends.compiled.sources.free_body_source import contracted_loops, partials_loops, value_loops
 from dynamics_backends.compiled.sources.stepped_source import stepped_second_source, stepped_source
@@ -74,7 +74,7 @@ def has_source(backend: DynamicsBackend) -> bool:
 
 
 def question_of(backend: DynamicsBackend, sizes: Mapping[str, int]) -> tuple:
-    """All that the functions of this module depend on, for :mod:`dynamics_backends.compiled.runtime.remembered`."""
+    """All that the functions of this module depend on, for :mod:`dynamics_backends.compiled.runtime.trace_cache`."""
     settings = backend.settings if isinstance(backend, Method) else ()
     return (backend.name, settings, unwrapped(backend.map), tuple(sizes.items()), *_limits())
 

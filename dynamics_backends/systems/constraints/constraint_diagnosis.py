@@ -37,7 +37,7 @@ class Dependence(NamedTuple):
         return f"row {self.row} of constraint {self.constraint!r} {verb} {others}; remove one of them"
 
 
-def dependences(
+def redundant_constraints(
     constraints: ConstraintSet, x: Array, p: Mapping[str, Array] | None = None, tolerance: float = TOLERANCE
 ) -> list[Dependence]:
     """The dependent rows at a state x (nx,), in order; empty where J has full rank.  p: run-time parameters, each (n,)."""

@@ -46,7 +46,7 @@ def closed_state(
     else:
         raise ValueError(
             f"constraints do not close: an error of {np.abs(e).max():.3g} is left after {iterations} steps; start nearer, or "
-            "look for contradictions with constraint_diagnosis.dependences"
+            "look for contradictions with constraint_diagnosis.redundant_constraints"
         )
     J, _ = rows_at(constraints, x, p)
     x[model.nq :] -= np.linalg.pinv(J, rcond=1e-10) @ (J @ x[model.nq :])

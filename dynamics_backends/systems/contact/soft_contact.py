@@ -101,8 +101,8 @@ class SoftContact(TakenWhole, ActuatedBody):
         """Heights [m] of the points above the ground at a state x (nx,), by name; p: name -> (n,)."""
         return contact_gaps(self.model, self.points, self.ground, x, p or {})
 
-    def doubts(self, x: Array, p: Parameters) -> Iterator[str]:
-        """See :class:`~dynamics_backends.protocol.HasDoubts`."""
+    def state_warnings(self, x: Array, p: Parameters) -> Iterator[str]:
+        """See :class:`~dynamics_backends.protocol.HasWarnings`."""
         return doubts_about(self.gaps(x, p))
 
     # -- values -------------------------------------------------------------------------------------------------------

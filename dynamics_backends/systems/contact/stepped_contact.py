@@ -133,8 +133,8 @@ class SteppedContact(TakenWhole, ActuatedBody):
 
     stiff = "contacts"
 
-    def doubts(self, x: Array, p: Parameters) -> Iterator[str]:
-        """See :class:`~dynamics_backends.protocol.HasDoubts`."""
+    def state_warnings(self, x: Array, p: Parameters) -> Iterator[str]:
+        """See :class:`~dynamics_backends.protocol.HasWarnings`."""
         return doubts_about(self.gaps(x, p))
 
     def slower(self, time: float, p: Parameters) -> tuple[SteppedContact, Parameters]:

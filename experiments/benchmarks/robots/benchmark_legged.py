@@ -23,7 +23,7 @@ import numpy as np
 import problems
 from experiments.benchmarks.tables import COUNTED, counted, markdown, write_csv
 from problems.legged.contact.contact_limits import point_forces
-from trajopt import Solution, broken_limits
+from trajopt import Solution, limit_violations
 from trajopt.config.build import build_task, make_ready, solve_task
 from trajopt.config.config import load_config
 from trajopt.config.task import Task
@@ -90,7 +90,7 @@ def _solved(robot: str, gait: str, overrides: list[str]) -> Row:
     solution = solve_task(config, task)
     elapsed = 1e3 * (time.perf_counter() - began)
     least, friction = loads(task, solution)
-    broken = [*broken_limits(task.ocp, solution.xs, solution.us), *task.contact_limits(solution.xs, solution.us)]
+    broken = [*limit_violations(task.ocp, solution.xs, solution.us), *task.contact_limits(solution.xs, solution.us)]
     status = solution.status
     words = ", ".join(f"{b.kind} {b.name} by {b.excess:.2g} {b.unit}".strip() for b in broken)
     seconds = _processor() - before

@@ -34,7 +34,7 @@ from trajopt.collisions.free_space import FreeSpace
 from trajopt.collisions.mesh_check import MeshCheck
 from trajopt.collisions.poses import body_poses
 from trajopt.config.task import BackendFactory, Checked, Checks, Task, not_negative, per_dof
-from trajopt.guesses.inverse_kinematics import Reached, inverse_kinematics
+from trajopt.guesses.inverse_kinematics import IKResult, inverse_kinematics
 from trajopt.guesses.rrt_connect import rrt_connect, short_cut
 from trajopt.guesses.time_optimal import has_toppra
 from trajopt.problem.constraints import Constraint
@@ -213,7 +213,7 @@ def task_in_scene(
     goal_point = _position(model, arm.frame, goal) if s.goal_position is None else np.array(s.goal_position)
     timing = WayTiming(model, limits, check, corners) if free and has_toppra() else None
     refinement = Refinement(motion, check, ocp, guess, tube, timing)
-    doubts = (
+    state_warnings = (
         ()
         if exact
         else ("the package coal is not installed: collisions are checked with capsules instead of the true shapes",)
@@ -225,7 +225,7 @@ def task_in_scene(
         goal_point,
         warnings=(
             *robot.missing,
-            *doubts,
+            *state_warnings,
             *order_doubts(arm, s.goal_rotation, lambda R: False, missed=False),
             *too_weak(arm, s.torque_scale, goal[None]),
             *unlimited(model),
@@ -342,16 +342,16 @@ def _goal_configuration(s: Settings, arm: Arm, pairs: CollisionPairs, check: Mes
 
     axis = None if s.free_axis is None else np.array(s.free_axis)
 
-    def found_with(rotation: Array | None) -> Reached:
+    def found_with(rotation: Array | None) -> IKResult:
         at = np.array(s.goal_position)
         return inverse_kinematics(model, arm.frame, at, rotation, free_axis=axis, q0=arm.q0, clearance=clearance)
 
     found = found_with(goal_orientation(arm, s.goal_rotation))
     if not found.reached:
-        doubts = order_doubts(arm, s.goal_rotation, lambda R: bool(found_with(R).reached), missed=True)
+        state_warnings = order_doubts(arm, s.goal_rotation, lambda R: bool(found_with(R).reached), missed=True)
         raise ValueError(
             f"{arm.frame} does not reach the goal: smallest error {1e3 * float(found.position_error):.3g} mm and "
-            f"{float(found.rotation_error):.3g} rad{''.join(f'; {doubt}' for doubt in doubts)}"
+            f"{float(found.rotation_error):.3g} rad{''.join(f'; {doubt}' for doubt in state_warnings)}"
         )
     if not found.clear:
         raise ValueError(

@@ -17,7 +17,7 @@ from dynamics_backends.systems.constraints.holonomic import Holonomic
 from dynamics_backends.systems.contact.contact_forces import ConstraintForces
 from problems.legged.robot.soles import Sole
 from trajopt import OCP
-from trajopt.validation.broken_limits import BrokenLimit, worst_of
+from trajopt.validation.limit_violations import LimitViolation, worst_of
 
 NOTICED = 1e-3
 """[N]"""
@@ -58,10 +58,10 @@ def point_forces(ocp: OCP, xs: Array, us: Array) -> Iterator[PointForces]:
         yield PointForces(tuple(first), knots, values[:, columns], moments)
 
 
-def contact_limits(ocp: OCP, friction: float, xs: Array, us: Array, soles: Sequence[Sole] = ()) -> list[BrokenLimit]:
+def contact_limits(ocp: OCP, friction: float, xs: Array, us: Array, soles: Sequence[Sole] = ()) -> list[LimitViolation]:
     """The worst pull, the worst sliding and the worst center of pressure of each contact; empty where nothing touches by rigid
     contacts."""
-    found: list[BrokenLimit] = []
+    found: list[LimitViolation] = []
     if not (np.isfinite(xs).all() and np.isfinite(us).all()):
         return found
     for feet, knots, f, moments in point_forces(ocp, xs, us):
@@ -87,9 +87,9 @@ def beside_sole(sole: Sole, normal: Array, moment: Array) -> Array:
     return np.max([x - sole.front, -sole.back - x, y - sole.left, -sole.right - y], axis=0) - NEGLIGIBLE
 
 
-def _one_each(found: list[BrokenLimit]) -> list[BrokenLimit]:
+def _one_each(found: list[LimitViolation]) -> list[LimitViolation]:
     """The worst over all phases."""
-    worst: dict[tuple[str, str], BrokenLimit] = {}
+    worst: dict[tuple[str, str], LimitViolation] = {}
     for b in found:
         known = worst.get((b.kind, b.name))
         if known is not None:

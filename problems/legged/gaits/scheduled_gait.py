@@ -26,7 +26,7 @@ from dynamics_backends.rigid_body.batched import center_of_mass, frame_jacobian,
 from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.systems.bodies.free_body import FreeBody
 from dynamics_backends.systems.bodies.rigid_body_map import MechanicalSystem
-from dynamics_backends.systems.constraints.constraint_diagnosis import dependences
+from dynamics_backends.systems.constraints.constraint_diagnosis import redundant_constraints
 from dynamics_backends.systems.constraints.constraint_kinds import FrameContact, PointContact
 from dynamics_backends.systems.constraints.constraint_set import DAMPING, ConstraintSet
 from dynamics_backends.systems.constraints.holonomic import Holonomic
@@ -220,7 +220,7 @@ def damping_of(model: Model, contacts: Sequence[PointContact | FrameContact], x:
     and nearly so when it is not, where forces grow as they become independent. What contradiction is left, divided by the damping,
     is a force.
     """
-    return REDUNDANT if dependences(ConstraintSet(model, contacts), x) else DAMPING
+    return REDUNDANT if redundant_constraints(ConstraintSet(model, contacts), x) else DAMPING
 
 
 def _soft_phase(w: _Walker, s: Settings, backend: BackendFactory) -> to.Phase:

@@ -27,7 +27,7 @@ from dynamics_backends.rigid_body.model.joint_spec import JointSpec
 from dynamics_backends.rigid_body.model.model_builder import ModelBuilder
 from dynamics_backends.rigid_body.model.sample_models import four_bar
 from dynamics_backends.rigid_body.spatial.spatial import Mat, Transform, Vec, leaves
-from dynamics_backends.systems.constraints.constraint_diagnosis import dependences, rows_at
+from dynamics_backends.systems.constraints.constraint_diagnosis import redundant_constraints, rows_at
 from dynamics_backends.systems.constraints.constraint_kinds import (
     FrameContact,
     FrameLoop,
@@ -105,7 +105,7 @@ def test_trees_of_all_joints(name):
     ]
     systems = [Holonomic(model, c) for c in candidates]
     x, u, lam = arguments(systems[0], frames, N=1)
-    solvable = [s for s in systems if not dependences(s.constraints, x[0], tolerance=1e-3)]
+    solvable = [s for s in systems if not redundant_constraints(s.constraints, x[0], tolerance=1e-3)]
     assert len(solvable) >= 2
     for system in solvable[:2]:
         assert methods_agree(system, x, u, methods=QUICK) < 1e-10
@@ -378,14 +378,14 @@ def test_redundant_and_contradictory_constraints_are_named():
     constraints = [*CASES["two points"], PointContact("lf_foot", name="again")]
     system = Holonomic(hyq(), constraints)
     x, _, _ = arguments(system, FEET)
-    assert dependences(Holonomic(hyq(), CASES["two points"]).constraints, x[0]) == []
-    found = dependences(system.constraints, x[0])
+    assert redundant_constraints(Holonomic(hyq(), CASES["two points"]).constraints, x[0]) == []
+    found = redundant_constraints(system.constraints, x[0])
     assert [(d.constraint, d.row, d.depends_on, d.contradictory) for d in found] == [
         ("again", row, ("lf_foot",), False) for row in "xyz"
     ]
     assert found[0].message == "row x of constraint 'again' is implied by 'lf_foot'; remove one of them"
     other = PointContact("lf_foot", name="elsewhere", reference=(0.0, 0.0, 5.0), gains=GAINS)
-    found = dependences(Holonomic(hyq(), [*CASES["two points"], other]).constraints, x[0])
+    found = redundant_constraints(Holonomic(hyq(), [*CASES["two points"], other]).constraints, x[0])
     assert all(d.contradictory for d in found) and "contradicts 'lf_foot'" in found[0].message
 
 
@@ -395,7 +395,7 @@ def test_a_row_that_nothing_moves():
         "rod", joint=JointSpec(axis=(0.0, 1.0, 0.0)), mass=1.0, com=(0.0, 0.0, -0.5), inertia=np.eye(3) * 0.1
     )
     system = Holonomic(builder.build(), [PointContact("rod", offset=(0.0, 0.0, -1.0))])
-    found = dependences(system.constraints, np.array([0.1, 0.0]))
+    found = redundant_constraints(system.constraints, np.array([0.1, 0.0]))
     assert [d.row for d in found] == ["y", "z"] and found[0].message.endswith("is moved by no joint here; remove it")
 
 

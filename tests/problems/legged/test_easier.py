@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import problems
-from experiments.cli.telling import print_report
+from experiments.cli.console_reports import print_report
 from experiments.replan.run import setup
 from experiments.sweep.run import FromConfig
 from problems.legged.gaits.free_gait import resting_controls

@@ -35,9 +35,9 @@ def beyond(ocp):
 @pytest.mark.parametrize("name", GAITS)
 def test_limits_are_told_and_hold_where_they_are_asked_for(name):
     plain, kept = built(name).ocp, built(name, **ASKED).ocp
-    told = to.broken_limits(plain, *beyond(plain))
+    told = to.limit_violations(plain, *beyond(plain))
     assert sorted(b.kind for b in told) == ["position", "torque", "velocity"] and not any(b.enforced for b in told)
-    held = to.broken_limits(kept, *beyond(kept))
+    held = to.limit_violations(kept, *beyond(kept))
     assert sorted(b.kind for b in held) == ["constraint", "constraint", "control"] and all(b.enforced for b in held)
     assert sorted(b.excess for b in held) == pytest.approx([0.1, 1.0, 50.0])
     assert to.validate(kept) == []
@@ -57,7 +57,7 @@ def test_a_motion_within_the_torques_of_weaker_motors(tmp_path):
     weak.write_text(robot_path("hyq").read_text().replace('effort="150"', f'effort="{limit}"'))
     ocp, solution = solved(robot=str(weak), torque_limits=True)
     assert np.abs(solution.us).max() == pytest.approx(limit) and solution.cost > free.cost
-    assert to.broken_limits(ocp, solution.xs, solution.us) == []
+    assert to.limit_violations(ocp, solution.xs, solution.us) == []
 
 
 def test_a_robot_without_limits_of_torque_is_told(tmp_path):

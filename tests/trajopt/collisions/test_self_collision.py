@@ -60,10 +60,10 @@ def test_the_verdict_on_limits_has_it(load):
     pytest.importorskip("coal")
     model = load(file())
     ocp, xs, us = with_limits(model, CLEAR)
-    assert to.broken_limits(ocp, xs, us) == []
+    assert to.limit_violations(ocp, xs, us) == []
     assert to.self_collision_note(ocp, xs) == "no self-collision at the knots"
     ocp, xs, us = with_limits(model, ROLLED)
-    (broken,) = to.broken_limits(ocp, xs, us)
+    (broken,) = to.limit_violations(ocp, xs, us)
     assert broken.kind == "self-collision" and not broken.enforced and not broken.given
     assert broken.sentence().startswith("self-collision: one and three overlap by")
     assert "knot" in broken.sentence() and "arm_in_scene keeps" in broken.sentence()
@@ -88,13 +88,13 @@ def test_the_report_of_a_script_has_it(load, tmp_path, goal, told):
 def test_a_start_in_self_collision_is_told_as_given(load):
     pytest.importorskip("coal")
     ocp, xs, us = with_limits(load(file()), np.tile(ROLLED[-1], (3, 1)))
-    (broken,) = to.broken_limits(ocp, xs, us)
+    (broken,) = to.limit_violations(ocp, xs, us)
     assert broken.given and "the given start has it already" in broken.sentence()
 
 
 def test_what_is_not_checked_is_said_with_the_reason(load):
     ocp, xs, us = with_limits(load(file("", "")), ROLLED)
-    assert to.broken_limits(ocp, xs, us) == []
+    assert to.limit_violations(ocp, xs, us) == []
     note = to.self_collision_note(ocp, xs)
     assert note.startswith("self-collision was not checked: ") and "no collision shapes" in note
     mesh = '<collision><geometry><mesh filename="nowhere.stl"/></geometry></collision>'

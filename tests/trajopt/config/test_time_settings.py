@@ -11,8 +11,8 @@ import trajopt as to
 from trajopt.config.build import build_task, solve_task
 from trajopt.config.config import ConfigError, read_config
 from trajopt.config.free_time import TimeSettings, freed
-from trajopt.validation.broken_limits import BrokenLimit
 from trajopt.validation.durations import durations_at_bounds
+from trajopt.validation.limit_violations import LimitViolation
 
 REACH = {
     "name": "cart_pole",
@@ -85,7 +85,7 @@ def test_easier_problems_have_the_free_time_of_the_task():
 def test_limits_of_contacts_are_told_in_seconds():
     c = config()
     fixed = build_task(config(time="fixed", durations=None, time_weight=1.0))
-    slip = BrokenLimit("friction cone", "foot", 3, float(fixed.ocp.times[3]), 2.0, np.nan, "N", True, 1)
+    slip = LimitViolation("friction cone", "foot", 3, float(fixed.ocp.times[3]), 2.0, np.nan, "N", True, 1)
     free = freed(replace(fixed, contact_limits=lambda xs, us: [slip]), c.time)
     xs = np.array(free.guess.xs)
     xs[:, -1] = 0.7

@@ -11,8 +11,8 @@ from replanning_cases import DT, KNOTS, PERIOD, TICK, WatchedPlant, goal_object,
 import trajopt as to
 from trajopt.guesses.warm_start import WarmStart
 from trajopt.replanning.measurements import Sensor
-from trajopt.replanning.plan import Shrinking
-from trajopt.replanning.planners.converging import Converging, Failing, Slowed
+from trajopt.replanning.plan import ShrinkingHorizon
+from trajopt.replanning.planners.converged_planner import ConvergedPlanner, Failing, Slowed
 from trajopt.replanning.planners.real_time_slq import RealTimeSLQ
 from trajopt.replanning.plants.sampled_plant import Push
 from trajopt.replanning.run_log import EventKind
@@ -40,7 +40,9 @@ class Counting:
         return self.planner.respond(x0)
 
 
-@pytest.mark.parametrize("planner", [RealTimeSLQ(), RealTimeSLQ(search=False), Converging("ilqr"), Converging()])
+@pytest.mark.parametrize(
+    "planner", [RealTimeSLQ(), RealTimeSLQ(search=False), ConvergedPlanner("ilqr"), ConvergedPlanner()]
+)
 @pytest.mark.parametrize(
     "timing",
     [AHEAD, replace(AHEAD, prepare_ahead=False), replace(AHEAD, lead=2 * TICK), replace(AHEAD, period=3 * TICK)],
@@ -115,8 +117,8 @@ def test_replanning_leaves_an_optimal_motion_alone(knots):
     ocp = problem()
     timing = Timing(tick=DT, period=knots * DT)
     duration = ocp.times[-1] - 2 * DT
-    log = loop(Converging("ilqr"), ocp=ocp, horizon=Shrinking(ocp), timing=timing).run(duration)
-    alone = loop(ocp=ocp, horizon=Shrinking(ocp), timing=replace(timing, period=100.0)).run(duration)
+    log = loop(ConvergedPlanner("ilqr"), ocp=ocp, horizon=ShrinkingHorizon(ocp), timing=timing).run(duration)
+    alone = loop(ocp=ocp, horizon=ShrinkingHorizon(ocp), timing=replace(timing, period=100.0)).run(duration)
     assert len(log.solves) == pytest.approx(duration / timing.period, abs=1)
     np.testing.assert_allclose(log.xs, alone.xs, atol=1e-9)
 
@@ -219,7 +221,7 @@ def test_bounds_are_those_of_the_time_at_which_a_control_is_given(timing, limits
     rows = np.repeat(limits, KNOTS // 2)[:, None]
     ocp = replace(problem(), u_lower=-rows, u_upper=rows)
     plant = WatchedPlant(pushes=[Push(0.3, 0.1, np.array([-60.0])), Push(0.7, 0.1, np.array([-60.0]))])
-    log = loop(Converging("slq"), plant, ocp=ocp, horizon=Shrinking(ocp), timing=timing).run(KNOTS * DT)
+    log = loop(ConvergedPlanner("slq"), plant, ocp=ocp, horizon=ShrinkingHorizon(ocp), timing=timing).run(KNOTS * DT)
     sizes = np.abs(log.us[:, 0])
     assert (sizes[25:50].max(), sizes[50:].max()) == limits
 
@@ -254,7 +256,7 @@ def test_a_reason_to_stop_ends_the_run_and_is_an_event():
 
 def test_the_end_of_the_horizon_is_told_once():
     ocp = problem()
-    log = loop(horizon=Shrinking(ocp)).run(2.0)
+    log = loop(horizon=ShrinkingHorizon(ocp)).run(2.0)
     assert log.count(EventKind.HORIZON_ENDED) == 1
     assert len(log.solves) == KNOTS - 1
     assert np.isfinite(log.xs).all()
@@ -329,11 +331,11 @@ def test_bad_times_are_refused(values, said):
 )
 def test_an_unknown_solver_or_option_is_refused_before_the_run(solver, options, said):
     with pytest.raises(ValueError, match=said):
-        Converging(solver, options)
+        ConvergedPlanner(solver, options)
 
 
 def test_a_solver_gets_its_options():
-    planner, ocp = Converging("slq", {"max_iterations": 1, "shooting": "single"}), problem()
+    planner, ocp = ConvergedPlanner("slq", {"max_iterations": 1, "shooting": "single"}), problem()
     planner.prepare(ocp, WarmStart(to.constant_guess(ocp)))
     told = planner.respond(ocp.x0).meta["options"]
     assert (told["max_iterations"], told["shooting"]) == (1, "single")
@@ -357,7 +359,7 @@ def test_a_plant_refuses_what_is_not_finite():
 def test_a_slowed_planner_takes_its_time(monkeypatch):
     slept = []
     seconds = iter([0.0, 0.25])
-    monkeypatch.setattr("trajopt.replanning.planners.converging.time.perf_counter", lambda: next(seconds))
-    monkeypatch.setattr("trajopt.replanning.planners.converging.time.sleep", slept.append)
+    monkeypatch.setattr("trajopt.replanning.planners.converged_planner.time.perf_counter", lambda: next(seconds))
+    monkeypatch.setattr("trajopt.replanning.planners.converged_planner.time.sleep", slept.append)
     planner = Slowed(Counting(type("Still", (), {"respond": lambda self, x0: "plan"})()), 10.0)
     assert planner.respond(np.zeros(2)) == "plan" and slept == [2.25]

@@ -10,8 +10,8 @@ import pytest
 from replanning_cases import DT, KNOTS, mass, problem
 
 import trajopt as to
-from trajopt.replanning.plan import Shrinking
-from trajopt.replanning.planners.converging import Failing
+from trajopt.replanning.plan import ShrinkingHorizon
+from trajopt.replanning.planners.converged_planner import Failing
 from trajopt.replanning.planners.real_time_slq import RealTimeSLQ
 
 PERIOD = 0.05
@@ -152,7 +152,7 @@ def test_a_thread_plans_beside_the_steps():
 
 
 def test_a_horizon_that_shrinks_ends_at_its_goal():
-    mpc = to.MPC(problem(), period=PERIOD, horizon=Shrinking(problem()))
+    mpc = to.MPC(problem(), period=PERIOD, horizon=ShrinkingHorizon(problem()))
     xs = run(mpc, KNOTS)
     assert abs(xs[-1, 0] - 1.0) < 0.1
     assert mpc.statistics()["events"]["horizon ended"] == 1

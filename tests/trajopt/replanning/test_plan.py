@@ -14,7 +14,16 @@ from textbook_systems import spinning_body
 import trajopt as to
 from dynamics_backends.scalar import sin
 from trajopt.problem.ocp import OCP
-from trajopt.replanning.plan import Plan, Receding, Regridded, Shrinking, fault_of, remaining, warm_start, with_values
+from trajopt.replanning.plan import (
+    Plan,
+    RecedingHorizon,
+    ResampledHorizon,
+    ShrinkingHorizon,
+    fault_of,
+    remaining,
+    warm_start,
+    with_values,
+)
 from trajopt.replanning.setpoints import _references
 from trajopt.results.status import Status, StatusCode
 
@@ -154,7 +163,7 @@ def test_a_plan_that_ends_with_a_jump_stays_behind_it():
 def test_a_shrinking_horizon_ends_when_the_problem_does():
     ocp = problem()
     end = ocp.times[-1]
-    horizon = Shrinking(ocp)
+    horizon = ShrinkingHorizon(ocp)
     assert horizon(0.0) is ocp
     for t in (0.2 * DT, 0.7 * DT, 3.0 * DT, 7.4 * DT, 7.6 * DT):
         rest = horizon(t)
@@ -162,13 +171,13 @@ def test_a_shrinking_horizon_ends_when_the_problem_does():
         assert rest.dt.min() >= 0.5 * DT - 1e-12 and rest.dt.max() <= 1.5 * DT + 1e-12
     assert horizon(3.0 * DT).horizon == KNOTS - 3
     assert horizon(end - 1.2 * DT) is None and horizon(end + 1.0) is None
-    assert Receding(ocp)(end + 1.0) is ocp
+    assert RecedingHorizon(ocp)(end + 1.0) is ocp
 
 
 def test_a_regridded_horizon_keeps_its_knots():
     ocp = with_values(problem(limit=2.0), "goal", {"goal": np.arange(KNOTS + 1.0)[:, None]})
     ocp = replace(ocp, u_lower=-1.0 - np.arange(float(KNOTS))[:, None])
-    regridded, total = Regridded(ocp, least=0.3), KNOTS * DT
+    regridded, total = ResampledHorizon(ocp, least=0.3), KNOTS * DT
     assert regridded(0.0) is ocp and regridded(total - 0.29) is None
     rest = regridded(0.4)
     np.testing.assert_allclose(rest.dt, (total - 0.4) / KNOTS)
@@ -177,15 +186,15 @@ def test_a_regridded_horizon_keeps_its_knots():
     np.testing.assert_array_equal(goal.parameters["goal"][:, 0], held)
     np.testing.assert_array_equal(rest.u_lower[:, 0], -1.0 - held)
     with pytest.raises(ValueError, match="several phases"):
-        Regridded(replace(ocp, phases=ocp.phases * 2))
+        ResampledHorizon(replace(ocp, phases=ocp.phases * 2))
 
 
 def test_a_shrinking_horizon_may_end_early():
-    assert Shrinking(problem(), least_time=0.5)(KNOTS * DT - 0.4) is None
+    assert ShrinkingHorizon(problem(), least_time=0.5)(KNOTS * DT - 0.4) is None
 
 
 def test_a_receding_horizon_may_move_its_references():
-    moved = Receding(problem(), lambda ocp, t: ocp.updated("goal", goal=[t]))(0.7)
+    moved = RecedingHorizon(problem(), lambda ocp, t: ocp.updated("goal", goal=[t]))(0.7)
     assert moved.terminal[0].parameters["goal"] == 0.7
 
 
@@ -228,7 +237,9 @@ def along_a_sine(engine="numpy", **options):
     return to.OCP.single_phase(dynamics, np.zeros(2), 40, 0.05, terms, [along], **options)
 
 
-@pytest.mark.parametrize("rest_of", [remaining, lambda ocp, t: Regridded(ocp)(t)], ids=["remaining", "regridded"])
+@pytest.mark.parametrize(
+    "rest_of", [remaining, lambda ocp, t: ResampledHorizon(ocp)(t)], ids=["remaining", "regridded"]
+)
 def test_terms_of_what_remains_read_the_time_that_goes_on(rest_of):
     rest = rest_of(along_a_sine(), 0.5)
     rest = rest_of(rest, 0.3)

@@ -10,7 +10,7 @@ import pytest
 from replanning_cases import PERIOD, TICK, goal_object, loop, mass, problem
 
 from trajopt.replanning.measurements import Sensor
-from trajopt.replanning.planners.converging import Failing
+from trajopt.replanning.planners.converged_planner import Failing
 from trajopt.replanning.planners.real_time_slq import RealTimeSLQ
 from trajopt.replanning.run_log import RunLog
 from trajopt.replanning.timing import Timing

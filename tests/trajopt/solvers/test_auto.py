@@ -56,7 +56,7 @@ def test_limits_that_do_not_bind_are_left_out_and_limits_that_do_are_kept():
     assert "second attempt" in tight.status.message and "violated state limits" in tight.status.message
     assert np.abs(tight.xs[:, 1]).max() <= 0.8 * fastest + 1e-6
     assert tight.cost == pytest.approx(to.solve(bounded(ocp, 0.8 * fastest), solver="dms").cost, rel=1e-6)
-    assert to.broken_limits(bounded(ocp, 0.8 * fastest), tight.xs, tight.us) == []
+    assert to.limit_violations(bounded(ocp, 0.8 * fastest), tight.xs, tight.us) == []
 
 
 def test_other_constraints_are_given_to_a_direct_method_at_once():

@@ -324,7 +324,7 @@ def test_a_replanning_loop_follows_a_plan():
     ocp = swing(Pendulum())
     plan = to.Plan.of(to.solve(ocp, solver="slq"), 0.0)
     plant = to.SampledPlant(ocp.phases[0].dynamics, ocp.x0, 0.01)
-    loop = to.ReplanningLoop(to.Shrinking(ocp), to.RealTimeSLQ(), plant, plan, to.Timing(tick=0.01, period=0.1))
+    loop = to.ReplanningLoop(to.ShrinkingHorizon(ocp), to.RealTimeSLQ(), plant, plan, to.Timing(tick=0.01, period=0.1))
     log = loop.run(0.5)
     assert np.isfinite(log.xs).all() and len(log.solves) >= 4
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import trajopt as to
-from dynamics_backends.compiled.runtime import remembered
+from dynamics_backends.compiled.runtime import trace_cache
 from dynamics_backends.compiled.runtime.toolchain import Toolchain
 from dynamics_backends.registry import make_backend
 from dynamics_backends.systems.bodies.free_body import FreeBody
@@ -41,7 +41,7 @@ def test_a_solve_after_it_compiles_nothing(solver, constrained, monkeypatch):
 
     monkeypatch.setattr(Toolchain, "compile", refuse)
     monkeypatch.setattr("trajopt.stage.compiled.builds.source_of", refuse)
-    monkeypatch.setattr(remembered, "_remember", refuse)
+    monkeypatch.setattr(trace_cache, "_remember", refuse)
     found = to.solve(ocp, guess, options, solver=solver)
     assert found.status.success
 

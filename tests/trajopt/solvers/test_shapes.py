@@ -31,7 +31,7 @@ SHAPES = {
 @pytest.mark.parametrize("case", SHAPES)
 def test_what_is_told_of_a_trajectory_asks_for_one(ocp, case):
     xs, us = (np.zeros(shape) for shape in SHAPES[case])
-    for told in (to.tracking_gains, to.broken_limits):
+    for told in (to.tracking_gains, to.limit_violations):
         with pytest.raises(ValueError, match=r"expected xs \(N \+ 1 = 13, nx = 2\) and us \(N = 12, nu = 1\)$"):
             told(ocp, xs, us)
 

@@ -10,7 +10,7 @@ import pytest
 import trajopt as to
 from dynamics_backends.compiled.sources import traced_source
 from trajopt.stage.evaluation import Direction, Shooting, StageEvaluator
-from trajopt.validation.evaluation_doubts import length_doubts
+from trajopt.validation.evaluation_warnings import length_doubts
 
 ENGINES = ["numpy", pytest.param("compiled", marks=pytest.mark.needs_compiler)]
 GOAL = np.array([np.pi, 0.0])

@@ -13,7 +13,7 @@ from stage_cases import SHOOTING
 import trajopt as to
 from dynamics_backends import scalar as sm
 from dynamics_backends.compiled.loops.ready import ReadyLoops
-from dynamics_backends.compiled.runtime import ahead, units as units_module
+from dynamics_backends.compiled.runtime import background_libraries, units as units_module
 from dynamics_backends.compiled.runtime.toolchain import find_toolchain
 from dynamics_backends.compiled.runtime.units import units
 from dynamics_backends.compiled.sources.traced_source import TooLong
@@ -80,8 +80,8 @@ class Worker:
 def worker(empty, monkeypatch):
     """What is left to another process, in an empty cache; sweeps stay NumPy's."""
     found = Worker()
-    monkeypatch.setattr(builds, "aside", found)
-    monkeypatch.setattr(ahead, "_asked", lambda text: found)
+    monkeypatch.setattr(builds, "in_background", found)
+    monkeypatch.setattr(background_libraries, "_asked", lambda text: found)
     return found
 
 
@@ -150,14 +150,14 @@ def test_a_worker_that_dies_leaves_numpy(empty, monkeypatch):
     def dies():
         os.kill(os.getpid(), 9)
 
-    real = builds.aside
-    monkeypatch.setattr(builds, "aside", lambda work: real(dies))
+    real = builds.in_background
+    monkeypatch.setattr(builds, "in_background", lambda work: real(dies))
     found = to.solve(problem(), solver="slq", start="at once")
     assert found.status.success and found.meta["engines"] == ["numpy"]
 
 
 def test_a_cache_that_cannot_be_written_is_no_place_to_meet(empty, monkeypatch):
-    monkeypatch.setattr("dynamics_backends.compiled.runtime.aside._can_be_kept", lambda: False)
+    monkeypatch.setattr("dynamics_backends.compiled.runtime.background_process._can_be_kept", lambda: False)
     assert to.solve(problem(), solver="slq", start="at once").meta["engines"] == ["compiled"]
 
 

@@ -5,7 +5,7 @@
 
 | planner | prepare | respond |
 |---|---|---|
-| :class:`~trajopt.replanning.planners.converging.Converging` | nothing | a solve, by any solver |
+| :class:`~trajopt.replanning.planners.converged_planner.ConvergedPlanner` | nothing | a solve, by any solver |
 | :class:`~trajopt.replanning.planners.real_time_slq.RealTimeSLQ` | derivatives and sweep about the shifted plan | one step |
 | :class:`~trajopt.replanning.planners.real_time_sqp.RealTimeSQP` | the QP about the shifted plan | its solution |
 """

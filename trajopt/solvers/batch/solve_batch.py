@@ -21,7 +21,7 @@ from trajopt.solvers.batch.finite import blamed, flawed
 from trajopt.solvers.batch.interrupts import interrupted, noted
 from trajopt.solvers.batch.refused import refused, require_structure
 from trajopt.solvers.batch.solution import BatchSolution, gathered, rows_of, unchecked_statuses
-from trajopt.solvers.batch.sound import solved_but
+from trajopt.solvers.batch.valid_problems import solved_but
 from trajopt.solvers.goal_tolerance import SHARE, by_tolerance, nearly_met, relaxed_goals
 from trajopt.solvers.options import AutoOptions, MethodOptions, SLQOptions
 from trajopt.solvers.problems.batch import Batch

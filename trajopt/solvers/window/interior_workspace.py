@@ -12,8 +12,8 @@ from trajopt.solvers.interior.feasibility import Restoration
 from trajopt.solvers.interior.stage_program import Point, StageProgram
 from trajopt.solvers.window.interior_numpy import InteriorNumpy
 from trajopt.solvers.window.interior_slot import InteriorSlot, kernels, serves
-from trajopt.stage.kept import Kept
 from trajopt.stage.numerics import Numerics, numerics_for
+from trajopt.stage.solver_cache import SolverCache
 from trajopt.step.contraction import missing_curvature
 
 _NAME = "ipm"
@@ -55,7 +55,7 @@ class Workspace:
         return known
 
 
-def workspace(kept: Kept | None, ocp: OCP, us: Array, asked: str) -> Workspace:
+def workspace(kept: SolverCache | None, ocp: OCP, us: Array, asked: str) -> Workspace:
     """The one that is kept, if it fits, with the values of a problem; else a new one, which is kept.
 
     us: controls (N, m) of a guess. asked: the option ``hessian``. Raises MissingCapability where that is "exact" and a

@@ -15,7 +15,7 @@ from trajopt.solvers.options import SLQOptions
 from trajopt.solvers.window.alone import kernels_serve, solve_alone
 from trajopt.solvers.window.newton_numpy import NewtonNumpy
 from trajopt.stage.evaluation import Evaluator
-from trajopt.stage.kept import Kept
+from trajopt.stage.solver_cache import SolverCache
 
 
 def filtered(ocp: OCP, o: SLQOptions) -> bool:
@@ -33,7 +33,7 @@ def solve_newton(
     lq_solver: LQSolver,
     exact: Evaluator | None = None,
     *,
-    kept: Kept | None = None,
+    kept: SolverCache | None = None,
     method: Callable[..., Any] = Newton,
 ) -> Solution:
     """Solve from a guess; there is a solution after Ctrl-C too.

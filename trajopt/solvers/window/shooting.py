@@ -16,7 +16,7 @@ from trajopt.solvers.shooting.ddp_model import Model, PlainModel
 from trajopt.solvers.window.alone import kernels_serve, solve_alone
 from trajopt.solvers.window.shooting_numpy import ShootingNumpy
 from trajopt.stage.evaluation import Evaluator, Shooting
-from trajopt.stage.kept import Kept
+from trajopt.stage.solver_cache import SolverCache
 from trajopt.validation.validation import refuse_constraints
 
 
@@ -29,7 +29,7 @@ def solve_shooting(
     lq_solver: LQSolver,
     models: Sequence[Model] = (),
     *,
-    kept: Kept | None = None,
+    kept: SolverCache | None = None,
 ) -> Solution:
     """Solve from a guess; there is a solution after Ctrl-C too.
 

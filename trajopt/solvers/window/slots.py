@@ -20,7 +20,7 @@ from trajopt.problem.ocp import OCP
 from trajopt.results.records import Journal
 from trajopt.solvers.methods.requests import Solved
 from trajopt.solvers.window.memory import LINE, shelf
-from trajopt.stage.kept import Kept
+from trajopt.stage.solver_cache import SolverCache
 
 SWEEPS = [f"sweeps_{name}" for name in ("riccati", "adjoint", "stationarity", "finite", "rollout")]
 """The functions in sweeps_t of knots.h."""
@@ -138,7 +138,7 @@ class ArraySlot(Slot, ABC):
 
     name: ClassVar[str]
     """The name under which the slot is kept."""
-    home: Kept | None
+    home: SolverCache | None
 
     def __init__(self, data: Any, layout: Layout, **rooms: Any) -> None:
         super().__init__(data, **rooms)
@@ -148,7 +148,7 @@ class ArraySlot(Slot, ABC):
         words[layout.fields] = layout.offsets + address(self._memory)
 
     @classmethod
-    def of(cls, kept: Kept | None, *given: Any, may_follow: bool) -> Self:
+    def of(cls, kept: SolverCache | None, *given: Any, may_follow: bool) -> Self:
         """The slot of one problem, made of what is given, or one that is kept. may_follow: whether later solves may have it."""
         known: Any = None if kept is None else kept.prepared.pop(cls.name, None)
         if known is not None and known.serves(*given):

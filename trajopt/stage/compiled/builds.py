@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property, lru_cache
 from typing import Any
 
-from dynamics_backends.compiled.interface.libraries import Aside, aside, remember_sources
+from dynamics_backends.compiled.interface.libraries import Aside, in_background, remember_sources
 from dynamics_backends.compiled.interface.sources import TooLong, TraceError
 from dynamics_backends.symbols import tracing
 from trajopt.stage.compiled.library import Library, sought, source_of
@@ -102,7 +102,7 @@ def request(wanted: Sequence[Search], steps: Sequence[Search] = ()) -> None:
     )
     if not missing and not alone:
         return
-    made = aside(lambda: _make_all(missing, alone))
+    made = in_background(lambda: _make_all(missing, alone))
     if made is None:
         side_by_side([s.wait for s in missing])
         return

@@ -10,7 +10,7 @@ import threading
 
 import pytest
 
-from dynamics_backends.compiled.runtime import ahead, cache, toolchain
+from dynamics_backends.compiled.runtime import background_libraries, cache, toolchain
 from dynamics_backends.compiled.runtime.cache import CacheWarning, cache_folder, load
 from dynamics_backends.compiled.runtime.toolchain import CompilerError, Toolchain, find_toolchain, has_compiler
 
@@ -347,12 +347,12 @@ def test_what_was_built_with_the_installation_is_taken_from_there_if_it_is_whole
 @needs_compiler
 def test_a_library_that_is_wanted_soon_is_compiled_quickly_here_and_well_elsewhere(folder, monkeypatch):
     asked, levels, compile_ = [], [], Toolchain.compile
-    monkeypatch.setattr(ahead, "aside", lambda work: asked.append(work) or len(asked))
+    monkeypatch.setattr(background_libraries, "in_background", lambda work: asked.append(work) or len(asked))
     monkeypatch.setattr(Toolchain, "compile", lambda self, *given: levels.append(self.quick) or compile_(self, *given))
-    ahead._asked.cache_clear()
-    assert [answer(ahead.loaded_soon(source(6))) for _ in range(2)] == [6.0, 6.0]
+    background_libraries._asked.cache_clear()
+    assert [answer(background_libraries.loaded_soon(source(6))) for _ in range(2)] == [6.0, 6.0]
     assert (levels, len(asked)) == ([True], 1)
     asked[0]()  # the other process
-    assert answer(ahead.loaded_soon(source(6))) == 6.0
+    assert answer(background_libraries.loaded_soon(source(6))) == 6.0
     assert (levels, len(asked)) == ([True, False], 1)
-    ahead._asked.cache_clear()
+    background_libraries._asked.cache_clear()

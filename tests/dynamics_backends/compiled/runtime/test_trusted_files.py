@@ -11,8 +11,8 @@ import pytest
 from dynamics_backends import trusted_files
 from dynamics_backends.compiled.runtime import cache, kept_files
 from dynamics_backends.compiled.runtime.cache import CacheWarning, existing, key_of, load
+from dynamics_backends.compiled.runtime.file_locks import turn
 from dynamics_backends.compiled.runtime.kept_files import read_value, seal, write_value
-from dynamics_backends.compiled.runtime.turns import turn
 from dynamics_backends.trusted_files import READABLE, UntrustedFolder, content_of, problem_of, replace, trusted_folder
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "geteuid"), reason="no modes and owners of files as on POSIX")

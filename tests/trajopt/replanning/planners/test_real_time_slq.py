@@ -15,7 +15,7 @@ from problems.robots import load_robot
 from trajopt.guesses.guesses import Guess
 from trajopt.guesses.warm_start import WarmStart
 from trajopt.replanning.plan import Plan, warm_start, with_values
-from trajopt.replanning.planners.converging import Converging, followed
+from trajopt.replanning.planners.converged_planner import ConvergedPlanner, followed
 from trajopt.replanning.planners.real_time_slq import RealTimeSLQ
 from trajopt.results.status import StatusCode
 
@@ -162,7 +162,7 @@ def test_a_failure_is_a_status():
 def test_single_shooting_may_start_from_the_feedback():
     ocp = swing()
     plan = Plan.of(to.solve(ocp), 0.0)
-    planner = Converging("ilqr", {"max_iterations": 0}, follow=True)
+    planner = ConvergedPlanner("ilqr", {"max_iterations": 0}, follow=True)
     planner.prepare(ocp, warm_start(plan, ocp, 0.0))
     x0 = np.array([0.05, 0.1])
     found = planner.respond(x0)

@@ -10,7 +10,7 @@ from replanning_cases import KNOTS, WatchedPlant, loop, off_the_optimum, problem
 
 import trajopt as to
 from trajopt.guesses.warm_start import WarmStart
-from trajopt.replanning.planners.converging import Converging
+from trajopt.replanning.planners.converged_planner import ConvergedPlanner
 from trajopt.replanning.planners.real_time_sqp import RealTimeSQP
 from trajopt.replanning.timing import Timing
 from trajopt.results.status import StatusCode
@@ -61,7 +61,7 @@ def test_contradictory_constraints_are_a_failed_solve():
         RealTimeSQP().respond(np.zeros(2))
 
 
-@pytest.mark.parametrize("planner", [RealTimeSQP(), Converging("sqp", {"hessian": "gauss_newton"})])
+@pytest.mark.parametrize("planner", [RealTimeSQP(), ConvergedPlanner("sqp", {"hessian": "gauss_newton"})])
 def test_the_loop_stops_at_the_wall(planner):
     ocp = walled()
     plant = WatchedPlant()
@@ -74,7 +74,7 @@ def test_the_loop_stops_at_the_wall(planner):
 
 def test_solutions_without_gains_get_them():
     ocp = problem()
-    planner = Converging("sqp", {"hessian": "gauss_newton"})
+    planner = ConvergedPlanner("sqp", {"hessian": "gauss_newton"})
     planner.prepare(ocp, still(ocp))
     found, exact = planner.respond(ocp.x0), to.solve(ocp)
     np.testing.assert_allclose(found.K, exact.K, atol=1e-6)

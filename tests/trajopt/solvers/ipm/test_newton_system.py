@@ -187,9 +187,9 @@ def test_without_a_compiler_the_remedy_is_named(monkeypatch):
 def test_kept_preparations_serve_problems_of_one_structure_alone():
     """The same solutions as by solves of their own: of another goal, other bounds, another number of rows, other terms."""
     from trajopt.guesses.guesses import constant_guess
-    from trajopt.guesses.warm_start import Kept, WarmStart
+    from trajopt.guesses.warm_start import SolverCache, WarmStart
 
-    ocp, kept = with_engine("compiled"), Kept()
+    ocp, kept = with_engine("compiled"), SolverCache()
     (phase,) = ocp.phases
     (path,) = phase.constraints
     limited = replace(ocp, u_lower=np.full(ocp.nu, -0.3), u_upper=np.full(ocp.nu, 0.4))
@@ -214,14 +214,14 @@ def test_kept_preparations_serve_problems_of_one_structure_alone():
 def test_preparations_that_were_interrupted_are_not_taken_up(monkeypatch):
     """Another structure whose preparation was interrupted: its next solve begins anew, in memory of its own sizes."""
     from trajopt.guesses.guesses import constant_guess
-    from trajopt.guesses.warm_start import Kept
+    from trajopt.guesses.warm_start import SolverCache
     from trajopt.solvers.ipm import ipm
     from trajopt.solvers.window import interior_workspace as workspace
 
     def interrupt(*_):
         raise KeyboardInterrupt
 
-    kept, inside = Kept(), with_engine("compiled")
+    kept, inside = SolverCache(), with_engine("compiled")
     goal = state_bounds(inside.manifold, np.full(inside.manifold.ndx, -9.0), np.full(inside.manifold.ndx, 9.0), "goal")
     inside = replace(inside, terminal_constraints=(goal,))
     at = inside.x0 + 0.01

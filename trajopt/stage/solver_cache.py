@@ -18,7 +18,7 @@ MOST, LARGEST = 4, 1_000_000
 recently solved one is forgotten first."""
 
 
-class Kept:
+class SolverCache:
     """What solvers have prepared for problems of one structure: memory, compiled code, plans of calls.
 
     A solve leaves it here for the next one, whose problem may have other values; one that does not fit is made anew. Of use to one
@@ -29,28 +29,28 @@ class Kept:
         self.prepared: dict[str, Any] = {}
         self.thread = 0
 
-    def __reduce__(self) -> tuple[type[Kept], tuple[()]]:
-        return Kept, ()
+    def __reduce__(self) -> tuple[type[SolverCache], tuple[()]]:
+        return SolverCache, ()
 
 
 class _OfThread(threading.local):
     """By structure, the latest last; each problem lives as long as what its structure refers to."""
 
     def __init__(self) -> None:
-        self.by_structure: dict[Hashable, tuple[OCP, Kept, int]] = {}
+        self.by_structure: dict[Hashable, tuple[OCP, SolverCache, int]] = {}
 
 
 _kept = _OfThread()
 
 
 @contextmanager
-def borrowed(ocp: OCP, given: Kept | None = None) -> Iterator[Kept | None]:
+def borrowed(ocp: OCP, given: SolverCache | None = None) -> Iterator[SolverCache | None]:
     """What is kept for the structure of a problem: what is given, else what the thread has; None for one that is too large.
 
     Inside, other solves find nothing. It is forgotten where an error ends the block.
     """
     if given is not None:
-        own, thread = Kept(), threading.get_ident()
+        own, thread = SolverCache(), threading.get_ident()
         own.prepared, given.prepared = (given.prepared if given.thread == thread else {}), {}
         yield own
         given.prepared, given.thread = own.prepared, thread
@@ -60,7 +60,7 @@ def borrowed(ocp: OCP, given: Kept | None = None) -> Iterator[Kept | None]:
         yield None
         return
     structure, known = structure_of(ocp), _kept.by_structure
-    kept = known.pop(structure, (ocp, Kept()))[1]
+    kept = known.pop(structure, (ocp, SolverCache()))[1]
     yield kept
     if kept.prepared:
         known[structure] = ocp, kept, numbers

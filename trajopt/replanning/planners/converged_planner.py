@@ -10,7 +10,7 @@ import numpy as np
 
 from dynamics_backends.protocol import Array
 from trajopt.guesses.guesses import Guess
-from trajopt.guesses.warm_start import Kept, WarmStart
+from trajopt.guesses.warm_start import SolverCache, WarmStart
 from trajopt.problem.ocp import OCP
 from trajopt.replanning.plan import fault_of
 from trajopt.replanning.planning import Planner
@@ -26,7 +26,7 @@ KEEP_MULTIPLIERS = ("sqp", "ipm")
 """Solvers that start from the multipliers of the last plan."""
 
 
-class Converging:
+class ConvergedPlanner:
     """Solves each problem as far as the options allow; a solution without gains gets those of :mod:`trajopt.solvers.feedback`.
 
     From a plan that it has found, IPOPT starts with a small barrier and multipliers of its own estimate: those of the plan belong
@@ -40,7 +40,7 @@ class Converging:
     def __init__(self, solver: str = "slq", options: Any = None, *, follow: bool = False) -> None:
         self.solver, self.options = chosen_options(solver, options)
         self.follow = follow
-        self._kept = Kept()
+        self._kept = SolverCache()
 
     def prepare(self, ocp: OCP, warm: WarmStart) -> None:
         """See :class:`~trajopt.replanning.planning.Planner`."""

@@ -11,10 +11,10 @@ import time
 
 import pytest
 
-from dynamics_backends.compiled.runtime import ahead, cache, progress
-from dynamics_backends.compiled.runtime.aside import aside
+from dynamics_backends.compiled.runtime import background_libraries, cache, progress
+from dynamics_backends.compiled.runtime.background_process import in_background
+from dynamics_backends.compiled.runtime.file_locks import turn
 from dynamics_backends.compiled.runtime.toolchain import Toolchain
-from dynamics_backends.compiled.runtime.turns import turn
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="asks for Linux")
 
@@ -37,7 +37,7 @@ def until(condition):
 def test_work_leaves_files(tmp_path):
     made = tmp_path / "made"
     local = "a function of this one"
-    work = aside(lambda: made.write_text(f"{local} in {os.getpid()}"))
+    work = in_background(lambda: made.write_text(f"{local} in {os.getpid()}"))
     assert work is not None and until(lambda: work.finished)
     assert made.read_text().startswith(local) and not made.read_text().endswith(str(os.getpid()))
     assert work.complaint == ""
@@ -47,7 +47,7 @@ def test_a_failure_is_told():
     def fails():
         raise ValueError("no such thing")
 
-    work = aside(fails)
+    work = in_background(fails)
     assert work is not None and until(lambda: work.finished)
     assert work.complaint == "ValueError: no such thing"
 
@@ -60,7 +60,7 @@ def test_a_full_disk_is_a_failure_and_leaves_nothing_in_the_temporary_folder(fol
     monkeypatch.setattr(Toolchain, "compile", full)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
     (tmp_path / "temporary").mkdir()
-    work = aside(lambda: cache.load("int one(void) { return 1; }"))
+    work = in_background(lambda: cache.load("int one(void) { return 1; }"))
     assert work is not None and until(lambda: work.finished)
     assert work.complaint.startswith(f"the kernel cache {folder} cannot be used: No space left on device")
     assert until(lambda: not list((tmp_path / "temporary").iterdir()))
@@ -69,11 +69,11 @@ def test_a_full_disk_is_a_failure_and_leaves_nothing_in_the_temporary_folder(fol
 def test_there_is_none_where_the_cache_is_refused(folder):
     folder.mkdir()
     folder.chmod(0o707)
-    assert aside(lambda: None) is None
+    assert in_background(lambda: None) is None
 
 
 def test_a_killed_one_has_ended(folder):
-    work = aside(lambda: os.kill(os.getpid(), signal.SIGKILL))
+    work = in_background(lambda: os.kill(os.getpid(), signal.SIGKILL))
     assert work is not None and until(lambda: work.finished)
     assert work.complaint == ""
     [left] = folder.glob("*.turn")
@@ -83,7 +83,7 @@ def test_a_killed_one_has_ended(folder):
 
 def test_its_turn_is_seen_while_it_works(folder, tmp_path):
     go_on = tmp_path / "go on"
-    work = aside(lambda: until(go_on.exists))
+    work = in_background(lambda: until(go_on.exists))
     assert work is not None and until(lambda: any(folder.glob("*.turn"))) and not work.finished
     go_on.touch()
     assert until(lambda: work.finished) and not any(folder.glob("*.turn"))
@@ -94,12 +94,12 @@ def test_it_goes_on_and_holds_no_file_of_a_process_that_has_ended(tmp_path):
     text = f"""
 from pathlib import Path
 import time
-from dynamics_backends.compiled.runtime.aside import aside
+from dynamics_backends.compiled.runtime.background_process import in_background
 def work():
     while not Path({str(tmp_path / "go on")!r}).exists():
         time.sleep(0.005)
     Path({str(made)!r}).touch()
-aside(work)
+in_background(work)
 """
     done = subprocess.run(
         [sys.executable, "-c", text], capture_output=True, timeout=60, check=True
@@ -137,7 +137,7 @@ def test_turns_are_one_at_a_time_among_processes(tmp_path):
             until(go_on.exists)
             log.write_text("out")
 
-    other = aside(work)
+    other = in_background(work)
     assert other is not None and until(log.exists)
     threading.Timer(0.05, go_on.touch).start()
     with turn(tmp_path / "a.turn"):
@@ -153,8 +153,8 @@ def test_a_folder_that_cannot_be_written_gives_turns_at_once(tmp_path):
 @pytest.mark.needs_compiler
 def test_a_library_is_made_for_the_next_time():
     source = f"int at_{time.monotonic_ns()}(void) {{ return 1; }}\n"
-    assert not ahead.is_there(source)
-    assert until(lambda: ahead.is_there(source))
+    assert not background_libraries.is_there(source)
+    assert until(lambda: background_libraries.is_there(source))
 
 
 def test_how_far_another_process_is_is_told_while_it_works(tmp_path, folder, monkeypatch):
@@ -169,7 +169,7 @@ def test_how_far_another_process_is_is_told_while_it_works(tmp_path, folder, mon
             until(go_on.exists)
 
     with progress.told_beside(lines.append):
-        work = aside(compiles)
+        work = in_background(compiles)
         assert work is not None and until(lambda: any("1 parts done, 2 to go" in line for line in lines))
         go_on.touch()
         assert until(lambda: work.finished)

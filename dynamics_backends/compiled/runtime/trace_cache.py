@@ -13,12 +13,12 @@ from collections.abc import Callable
 from typing import Any
 
 from dynamics_backends.compiled.runtime.cache import cache_folder, existing, key_of, load
+from dynamics_backends.compiled.runtime.file_locks import turn
 from dynamics_backends.compiled.runtime.fingerprints.source_texts import remember
 from dynamics_backends.compiled.runtime.fingerprints.structure import Unknown, digest
 from dynamics_backends.compiled.runtime.fingerprints.toolkit_version import toolkit_texts
 from dynamics_backends.compiled.runtime.kept_files import known_value, prebuilt_folder, write_value
 from dynamics_backends.compiled.runtime.toolchain import Toolchain, find_toolchain
-from dynamics_backends.compiled.runtime.turns import turn
 from dynamics_backends.trusted_files import trusted_folder
 
 SUFFIX = ".known"

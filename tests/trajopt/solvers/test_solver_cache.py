@@ -10,8 +10,8 @@ import textbook_systems as textbook
 import trajopt as to
 from trajopt.solvers.window.newton_slot import NewtonSlot
 from trajopt.solvers.window.shooting_slot import ShootingSlot
-from trajopt.stage import kept
-from trajopt.stage.kept import Kept
+from trajopt.stage import solver_cache
+from trajopt.stage.solver_cache import SolverCache
 
 pytestmark = pytest.mark.needs_compiler
 SOLVERS = ("fddp", "slq", "ddp", "ipm")
@@ -19,7 +19,7 @@ SOLVERS = ("fddp", "slq", "ddp", "ipm")
 
 @pytest.fixture(autouse=True)
 def _nothing_kept(monkeypatch):
-    monkeypatch.setattr(kept, "_kept", kept._OfThread())
+    monkeypatch.setattr(solver_cache, "_kept", solver_cache._OfThread())
 
 
 def pull(x, u, t, p):
@@ -53,11 +53,11 @@ def others(ocp):
 
 def alone(ocp, solver, **options):
     """The solution of a solve that finds nothing."""
-    with_nothing, kept._kept = kept._kept, kept._OfThread()
+    with_nothing, solver_cache._kept = solver_cache._kept, solver_cache._OfThread()
     try:
         return to.solve(ocp, solver=solver, check=False, options=options)
     finally:
-        kept._kept = with_nothing
+        solver_cache._kept = with_nothing
 
 
 def check_same(found, expected):
@@ -73,7 +73,7 @@ def test_values_are_those_of_the_problem(solver):
     to.solve(ocp, solver=solver, check=False)
     for name, other in others(ocp):
         found = to.solve(other, solver=solver, check=False)
-        assert len(kept._kept.by_structure) == 1, name
+        assert len(solver_cache._kept.by_structure) == 1, name
         check_same(found, alone(other, solver))
 
 
@@ -105,11 +105,11 @@ def test_options_are_those_of_the_solve():
 def test_replays_and_findings_are_those_of_the_problem(solver):
     ocp = reach(solver)
     found = [to.solve(other, solver=solver).meta for _, other in others(ocp)]
-    kept._kept.by_structure.clear()
+    solver_cache._kept.by_structure.clear()
     for meta, (_, other) in zip(found, others(ocp), strict=True):
         own = to.solve(other, solver=solver).meta
         assert meta["replay"] == own["replay"] and meta["findings"] == own["findings"]
-        kept._kept.by_structure.clear()
+        solver_cache._kept.by_structure.clear()
 
 
 @pytest.mark.parametrize(("solver", "kind", "times"), [("fddp", ShootingSlot, 3), ("ddp", NewtonSlot, 1)])
@@ -124,16 +124,18 @@ def test_a_second_solve_binds_nothing_anew(solver, kind, times, monkeypatch):
 
 
 def test_few_structures_are_kept(monkeypatch):
-    problems = [reach("fddp", horizon) for horizon in range(5, 5 + kept.MOST + 2)]
+    problems = [reach("fddp", horizon) for horizon in range(5, 5 + solver_cache.MOST + 2)]
     for ocp in problems:
         to.solve(ocp, solver="fddp", check=False)
-    assert list(kept._kept.by_structure) == [kept.structure_of(ocp) for ocp in problems[-kept.MOST :]]
-    monkeypatch.setattr(kept, "LARGEST", 2 * kept.size(problems[0]))
+    assert list(solver_cache._kept.by_structure) == [
+        solver_cache.structure_of(ocp) for ocp in problems[-solver_cache.MOST :]
+    ]
+    monkeypatch.setattr(solver_cache, "LARGEST", 2 * solver_cache.size(problems[0]))
     to.solve(problems[0], solver="fddp", check=False)
-    assert list(kept._kept.by_structure) == [kept.structure_of(problems[0])]
-    monkeypatch.setattr(kept, "LARGEST", kept.size(problems[0]) - 1)
+    assert list(solver_cache._kept.by_structure) == [solver_cache.structure_of(problems[0])]
+    monkeypatch.setattr(solver_cache, "LARGEST", solver_cache.size(problems[0]) - 1)
     to.solve(problems[1], solver="fddp", check=False)
-    assert kept.structure_of(problems[1]) not in kept._kept.by_structure
+    assert solver_cache.structure_of(problems[1]) not in solver_cache._kept.by_structure
 
 
 @pytest.mark.parametrize("solver", SOLVERS)
@@ -171,7 +173,7 @@ def test_what_fails_leaves_nothing(monkeypatch):
 
     with pytest.raises(ZeroDivisionError):
         to.solve(ocp, solver="fddp", callback=callback, check=False)
-    assert not kept._kept.by_structure
+    assert not solver_cache._kept.by_structure
 
 
 def test_a_time_step_that_was_changed_is_another():
@@ -184,10 +186,10 @@ def test_a_time_step_that_was_changed_is_another():
 
 
 def test_given_room_is_taken_in_place_of_the_threads():
-    ocp, own = reach("fddp"), Kept()
+    ocp, own = reach("fddp"), SolverCache()
     start = to.WarmStart(to.constant_guess(ocp), kept=own)
     to.solve(ocp, solver="fddp", warm_start=start, check=False)
-    assert own.prepared and not kept._kept.by_structure
+    assert own.prepared and not solver_cache._kept.by_structure
 
 
 def test_systems_of_textbooks_do_not_mix():
@@ -205,7 +207,7 @@ def test_systems_of_textbooks_do_not_mix():
 @pytest.mark.parametrize("solver", SOLVERS)
 def test_a_given_room_belongs_to_the_thread_that_filled_it(solver):
     """Another thread that goes on with it begins anew, since code is bound to the first one's workspaces."""
-    ocp, given = reach(solver), Kept()
+    ocp, given = reach(solver), SolverCache()
     to.solve(ocp, solver=solver, check=False, warm_start=to.WarmStart(to.constant_guess(ocp), kept=given))
     left = dict(given.prepared)
     assert left
@@ -218,7 +220,7 @@ def test_a_given_room_belongs_to_the_thread_that_filled_it(solver):
 
 @pytest.mark.parametrize("solver", SOLVERS)
 def test_a_solve_inside_a_solve_with_the_same_room_changes_nothing(solver):
-    ocp, given = reach(solver), Kept()
+    ocp, given = reach(solver), SolverCache()
     other, expected = ocp.updated("goal", weight=[3.0, 0.5]), alone(ocp, solver)
 
     def solve(problem, callback=None):

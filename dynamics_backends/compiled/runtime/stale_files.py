@@ -24,7 +24,7 @@ _TURN = re.compile(r"[0-9a-f]{32}\.turn")
 _UNFINISHED = re.compile(r"[0-9a-f]{32}\.[a-z0-9.]+\.[a-z0-9_]{8}\.tmp")
 
 
-def remove_leftovers(folder: Path) -> None:
+def remove_stale_files(folder: Path) -> None:
     """Remove them, as far as that is possible."""
     for entry in _old(folder):
         if entry.is_dir(follow_symlinks=False):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 from functools import lru_cache
 
-from dynamics_backends.compiled.runtime.aside import Aside, aside
+from dynamics_backends.compiled.runtime.background_process import Aside, in_background
 from dynamics_backends.compiled.runtime.cache import existing, key_of, load
 from dynamics_backends.compiled.runtime.toolchain import find_toolchain
 
@@ -33,4 +33,4 @@ def loaded_soon(source: str) -> ctypes.CDLL:
 
 @lru_cache(maxsize=32)
 def _asked(source: str) -> Aside | None:
-    return aside(lambda: load(source))
+    return in_background(lambda: load(source))

@@ -5,9 +5,9 @@ import time
 
 import pytest
 
-from dynamics_backends.compiled.runtime.leftovers import COMPILING, OLD, remove_leftovers
+from dynamics_backends.compiled.runtime.file_locks import turn
+from dynamics_backends.compiled.runtime.stale_files import COMPILING, OLD, remove_stale_files
 from dynamics_backends.compiled.runtime.toolchain import find_toolchain
-from dynamics_backends.compiled.runtime.turns import turn
 
 NAME = "0123456789abcdef" * 2
 
@@ -33,7 +33,7 @@ def test_old_leftovers_go(tmp_path):
     (folder / "kernel.c").write_text("int x;")
     aged(folder / "kernel.c")
     aged(folder)
-    remove_leftovers(tmp_path)
+    remove_stale_files(tmp_path)
     assert not list(tmp_path.iterdir())
 
 
@@ -51,7 +51,7 @@ def test_fresh_ones_kernels_and_foreign_files_stay(tmp_path):
         path.write_text("")
     for path in (*old, at_work, thesis / "one.tex", notes, thesis):
         aged(path)
-    remove_leftovers(tmp_path)
+    remove_stale_files(tmp_path)
     assert sorted(tmp_path.iterdir()) == sorted([*fresh, *old, at_work, notes, thesis])
 
 
@@ -60,16 +60,16 @@ def test_a_turn_that_somebody_is_in_stays(tmp_path):
     file = tmp_path / f"{NAME}.turn"
     with turn(file):
         aged(file)
-        remove_leftovers(tmp_path)
+        remove_stale_files(tmp_path)
         assert file.exists()
     file.write_text("")
     aged(file)
-    remove_leftovers(tmp_path)
+    remove_stale_files(tmp_path)
     assert not file.exists()
 
 
 def test_a_folder_that_is_not_there_is_no_error(tmp_path):
-    remove_leftovers(tmp_path / "nowhere")
+    remove_stale_files(tmp_path / "nowhere")
 
 
 @pytest.mark.needs_compiler

@@ -2,7 +2,7 @@
 
 The process is a copy of this one (fork), so that functions written in a script or a notebook are there too.  It is a grandchild in
 a session of its own, with no open file of this one: nobody waits for it, no Ctrl-C reaches it, and a pipe that this process wrote
-to ends with it.  While it works, a turn (:mod:`~dynamics_backends.compiled.runtime.turns`) in the cache says so, and how far
+to ends with it.  While it works, a turn (:mod:`~dynamics_backends.compiled.runtime.file_locks`) in the cache says so, and how far
 it is.
 """
 
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import NoReturn
 from uuid import uuid4
 
-from dynamics_backends.compiled.runtime import memory, progress, turns
+from dynamics_backends.compiled.runtime import file_locks, memory, progress
 from dynamics_backends.compiled.runtime.cache import (
     CacheWarning,
     CompilerError,
@@ -25,7 +25,7 @@ from dynamics_backends.compiled.runtime.cache import (
     cache_folder,
     remove_fallback,
 )
-from dynamics_backends.compiled.runtime.turns import turn
+from dynamics_backends.compiled.runtime.file_locks import turn
 from dynamics_backends.trusted_files import trusted_folder
 
 NICER = 10
@@ -61,7 +61,7 @@ class Aside:
         return self._said.decode(errors="replace").strip()
 
 
-def aside(work: Callable[[], object]) -> Aside | None:
+def in_background(work: Callable[[], object]) -> Aside | None:
     """Begin some work in another process; None where this system has none of the kind, or the cache cannot keep what it makes."""
     if not sys.platform.startswith("linux") or not _can_be_kept():
         return None
@@ -128,6 +128,6 @@ def _forget_parent(pipe: int) -> None:
     with contextlib.suppress(OSError):
         os.nice(NICER)
     progress.restart()
-    turns._here.clear()
+    file_locks._here.clear()
     memory._pool.cache_clear()
     _fallback_folder.cache_clear()

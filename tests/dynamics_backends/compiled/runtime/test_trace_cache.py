@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from dynamics_backends.compiled.loops.kernel import templates
-from dynamics_backends.compiled.runtime import kept_files, remembered, toolchain, units as units_module
+from dynamics_backends.compiled.runtime import kept_files, toolchain, trace_cache, units as units_module
 from dynamics_backends.compiled.runtime.kept_files import intact, read_value, write_value
 from dynamics_backends.compiled.runtime.toolchain import Toolchain, find_toolchain
 
@@ -47,17 +47,17 @@ def answer(library):
 
 def test_a_known_question_is_not_asked_again(folder):
     source = Source(7)
-    assert [answer(remembered.library(source, "seven", 7)) for _ in range(3)] == [7.0] * 3
+    assert [answer(trace_cache.library(source, "seven", 7)) for _ in range(3)] == [7.0] * 3
     assert source.asked == 1
-    assert answer(remembered.library(Source(8), "seven", 8)) == 8.0
+    assert answer(trace_cache.library(Source(8), "seven", 8)) == 8.0
 
 
 @pytest.mark.parametrize("suffix", [".known", ".so", ".sha256"])
 @pytest.mark.parametrize("damage", ["missing", "empty", "half", "flipped", "another's"])
 def test_damage_costs_time_at_most(damage, suffix, folder):
-    assert answer(remembered.library(Source(7), "seven")) == 7.0
+    assert answer(trace_cache.library(Source(7), "seven")) == 7.0
     before = set(folder.iterdir())
-    assert answer(remembered.library(Source(8), "eight")) == 8.0
+    assert answer(trace_cache.library(Source(8), "eight")) == 8.0
     others = {path.suffix: path for path in set(folder.iterdir()) - before}
     [own] = [path for path in before if path.suffix == suffix and not _is_compilers(path)]
     content = own.read_bytes()
@@ -66,7 +66,7 @@ def test_damage_costs_time_at_most(damage, suffix, folder):
         flipped = bytes([*content[:-1], content[-1] ^ 1])
         kinds = {"empty": b"", "half": content[: len(content) // 2], "flipped": flipped}
         own.write_bytes(kinds[damage] if damage in kinds else others[suffix].read_bytes())
-    assert answer(remembered.library(Source(7), "seven")) == 7.0
+    assert answer(trace_cache.library(Source(7), "seven")) == 7.0
 
 
 def _is_compilers(path):
@@ -76,12 +76,12 @@ def _is_compilers(path):
 
 def test_another_compiler_or_processor_asks_anew(folder, monkeypatch):
     source = Source(7)
-    remembered.library(source, "seven")
+    trace_cache.library(source, "seven")
     monkeypatch.setattr(toolchain, "cpu_features", lambda: "another processor")
-    remembered.library(source, "seven")
+    trace_cache.library(source, "seven")
     assert source.asked == 2
     monkeypatch.setattr(toolchain, "FLAGS", (*toolchain.FLAGS, "-g"))
-    remembered.library(source, "seven")
+    trace_cache.library(source, "seven")
     assert source.asked == 3
 
 
@@ -97,7 +97,7 @@ def test_refusals_are_remembered(folder):
 
     for _ in range(2):
         with pytest.raises(TooMuch, match="this is too much"):
-            remembered.library(source, "much", refusals=(TooMuch,))
+            trace_cache.library(source, "much", refusals=(TooMuch,))
     assert len(asked) == 1
 
 
@@ -105,7 +105,7 @@ def test_what_cannot_be_told_is_said_and_asked_each_time(folder, caplog):
     source = Source(7)
     with caplog.at_level(logging.WARNING):
         for _ in range(2):
-            assert answer(remembered.library(source, np.random.default_rng(0))) == 7.0
+            assert answer(trace_cache.library(source, np.random.default_rng(0))) == 7.0
     assert source.asked == 2
     assert len(caplog.records) == 1 and "dependencies are unknown" in caplog.text
 
@@ -115,9 +115,9 @@ def test_a_full_disk_keeps_nothing_and_breaks_nothing(folder, monkeypatch):
         raise OSError(28, "No space left on device", str(file))
 
     folder.mkdir()
-    monkeypatch.setattr(remembered, "write_value", full)
+    monkeypatch.setattr(trace_cache, "write_value", full)
     source = Source(7)
-    assert [answer(remembered.library(source, "seven")) for _ in range(2)] == [7.0, 7.0]
+    assert [answer(trace_cache.library(source, "seven")) for _ in range(2)] == [7.0, 7.0]
     assert source.asked == 2
 
 
@@ -147,10 +147,10 @@ def test_an_edit_compiles_the_unit_that_it_is_in(folder, monkeypatch):
     monkeypatch.setattr(units_module, "SMALL", 0)
     runs, run = [], Toolchain._run
     monkeypatch.setattr(Toolchain, "_run", lambda self, a: (runs.append("-c" in a), run(self, a)))
-    assert answer(remembered.load(long_source(2.0))) == 2.0
+    assert answer(trace_cache.load(long_source(2.0))) == 2.0
     assert sum(runs) == 3
     runs.clear()
-    assert answer(remembered.load(long_source(3.0))) == 3.0
+    assert answer(trace_cache.load(long_source(3.0))) == 3.0
     assert sum(runs) == 1
 
 
@@ -162,7 +162,7 @@ def test_a_unit_that_two_libraries_share_is_compiled_once(folder, monkeypatch):
 
     def made(value):
         both.wait()
-        return answer(remembered.load(long_source(value)))
+        return answer(trace_cache.load(long_source(value)))
 
     with ThreadPoolExecutor(2) as pool:
         assert list(pool.map(made, (4.0, 5.0))) == [4.0, 5.0]
@@ -172,10 +172,10 @@ def test_a_unit_that_two_libraries_share_is_compiled_once(folder, monkeypatch):
 def test_a_damaged_object_is_compiled_again(folder, monkeypatch):
     monkeypatch.setattr(units_module, "WORTH_SPLITTING", 0)
     monkeypatch.setattr(units_module, "SMALL", 0)
-    assert answer(remembered.load(long_source(2.0))) == 2.0
+    assert answer(trace_cache.load(long_source(2.0))) == 2.0
     for made in folder.glob("*.o"):
         made.write_bytes(made.read_bytes()[:100])
-    assert answer(remembered.load(long_source(3.0))) == 3.0
+    assert answer(trace_cache.load(long_source(3.0))) == 3.0
     assert sorted(intact(made) for made in folder.glob("*.o")) == [
         False,
         True,
@@ -186,9 +186,9 @@ def test_a_damaged_object_is_compiled_again(folder, monkeypatch):
 
 _WORKER = """
 import ctypes, sys
-from dynamics_backends.compiled.runtime import remembered
+from dynamics_backends.compiled.runtime import trace_cache
 for n in range(int(sys.argv[1]), int(sys.argv[2])):
-    found = remembered.library(lambda: f"double answer(void) {{ return {n}; }}", "number", n)
+    found = trace_cache.library(lambda: f"double answer(void) {{ return {n}; }}", "number", n)
     found.answer.restype = ctypes.c_double
     assert found.answer() == n
     print(n, flush=True)
@@ -239,6 +239,6 @@ def test_a_script_around_a_compiler_is_asked_each_time(folder, tmp_path):
 
 
 def test_the_kernel_cache_is_where_values_are_kept(folder):
-    remembered.library(Source(7), "seven")
+    trace_cache.library(Source(7), "seven")
     assert kept_files.cache_folder() == folder
     assert {path.suffix for path in Path(folder).iterdir()} <= {".so", ".sha256", ".known"}

@@ -41,7 +41,7 @@ def trajectory(ocp, kind, excess):
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_limit_that_was_not_asked_for_is_named_with_its_key(kind):
     ocp, key = problem(), KINDS[kind][0]
-    (broken,) = to.broken_limits(ocp, *trajectory(ocp, kind, 0.25))
+    (broken,) = to.limit_violations(ocp, *trajectory(ocp, kind, 0.25))
     assert (broken.kind, broken.knot, broken.knots, broken.enforced) == (kind, 4, 1, False)
     assert broken.excess == pytest.approx(0.25)
     assert broken.time == pytest.approx(ocp.times[4])
@@ -52,7 +52,7 @@ def test_times_are_in_seconds_where_durations_are_free():
     """Knot 4 of 10 of a motion that takes 2 s is reached after 0.8 s; a knot without duration, which chooses this, comes first."""
     ocp = problem()
     free = to.free_time(ocp, (0.1, 5.0))
-    (broken,) = to.broken_limits(free.ocp, *free.with_durations(trajectory(ocp, "position", 0.25), [2.0]))
+    (broken,) = to.limit_violations(free.ocp, *free.with_durations(trajectory(ocp, "position", 0.25), [2.0]))
     assert broken.knot == 5 and broken.time == pytest.approx(0.8) and "t = 0.8 s" in broken.sentence()
 
 
@@ -66,36 +66,36 @@ def test_residuals_read_the_time_from_the_start_of_a_problem_on():
     )  # fmt: skip
     moved = replace(ocp, start=5.0)
     xs, us = 5.0 + moved.times[:, None], np.zeros((4, 1))
-    assert to.broken_limits(moved, xs, us) == []
-    assert {b.time for b in to.broken_limits(ocp, xs, us)} == {0.5, 2.0}
+    assert to.limit_violations(moved, xs, us) == []
+    assert {b.time for b in to.limit_violations(ocp, xs, us)} == {0.5, 2.0}
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_enforced_limit_is_told_once_and_as_such(kind):
     ocp = problem(**{KINDS[kind][0]: True})
-    (broken,) = to.broken_limits(ocp, *trajectory(ocp, kind, 0.25))
+    (broken,) = to.limit_violations(ocp, *trajectory(ocp, kind, 0.25))
     assert broken.enforced and broken.excess == pytest.approx(0.25)
     assert "although it is enforced" in broken.sentence() and "enforces it" not in broken.sentence()
 
 
 def test_no_setting_is_named_that_the_problem_lacks():
     ocp = problem()
-    (broken,) = to.broken_limits(ocp, *trajectory(ocp, "position", 0.25))
+    (broken,) = to.limit_violations(ocp, *trajectory(ocp, "position", 0.25))
     assert "position_limits" in broken.sentence(["dt", "position_limits"])
     assert "enforces it" not in broken.sentence(["dt", "torque_limits"])
 
 
 def test_nothing_is_told_of_limits_that_are_kept_or_of_numbers_that_are_none():
     ocp = problem()
-    assert to.broken_limits(ocp, np.zeros((11, 14)), np.zeros((10, 7))) == []
-    assert to.broken_limits(ocp, np.full((11, 14), np.nan), np.zeros((10, 7))) == []
+    assert to.limit_violations(ocp, np.zeros((11, 14)), np.zeros((10, 7))) == []
+    assert to.limit_violations(ocp, np.full((11, 14), np.nan), np.zeros((10, 7))) == []
 
 
 def test_the_given_start_breaks_nothing():
     ocp = problem(position_limits=True)
     xs = np.zeros((11, 14))
     xs[0, 1] = 9.0
-    assert to.broken_limits(ocp, xs, np.zeros((10, 7))) == []
+    assert to.limit_violations(ocp, xs, np.zeros((10, 7))) == []
 
 
 def test_constraints_on_the_way_are_looked_at_at_the_end_too():
@@ -105,9 +105,9 @@ def test_constraints_on_the_way_are_looked_at_at_the_end_too():
     wall = to.residual_constraint("wall", lambda x, u, t, p: [x[0]], system.manifold, 1, -np.inf, 1.0)
     xs, us = np.array([[0.0, 0.0], [0.5, 0.0], [1.2, 0.0]]), np.zeros((2, 1))
     ocp = to.OCP.single_phase(step, xs[0], 2, 0.1, [to.control_cost(1)], constraints=[wall])
-    (told,) = to.broken_limits(ocp, xs, us)
+    (told,) = to.limit_violations(ocp, xs, us)
     assert (told.knot, told.excess, told.enforced, told.end) == (2, pytest.approx(0.2), False, True)
     assert "add it to terminal_constraints too" in told.sentence()
     both = to.OCP.single_phase(step, xs[0], 2, 0.1, constraints=[wall], terminal_constraints=[wall])
-    (told,) = to.broken_limits(both, xs, us)
+    (told,) = to.limit_violations(both, xs, us)
     assert told.enforced and not told.end and told.knot == 2

@@ -36,7 +36,7 @@ BOTH = " and "
 """Between the names of two links."""
 
 
-class BrokenLimit(NamedTuple):
+class LimitViolation(NamedTuple):
     """The worst of one limit.
 
     kind: "position", "velocity", "torque", "control", "constraint", "self-collision", or a contact's "friction cone", "pull" or
@@ -88,7 +88,7 @@ class BrokenLimit(NamedTuple):
         return {"sentence": self.sentence(settings), "enforced": self.enforced}
 
 
-def broken_limits(ocp: OCP, xs: Array, us: Array, *, self_collision: bool = True) -> list[BrokenLimit]:
+def limit_violations(ocp: OCP, xs: Array, us: Array, *, self_collision: bool = True) -> list[LimitViolation]:
     """All limits that a trajectory xs (N + 1, nx), us (N, nu) breaks, the enforced ones first; empty for values that are not
     finite.
 
@@ -107,7 +107,7 @@ def broken_limits(ocp: OCP, xs: Array, us: Array, *, self_collision: bool = True
 def self_collision_note(ocp: OCP, xs: Array) -> str:
     """A sentence for the verdict on limits of states xs (N + 1, nx): no self-collision, or why it was not checked.
 
-    Empty where :func:`broken_limits` has one, and without a robot.
+    Empty where :func:`limit_violations` has one, and without a robot.
     """
     check = _self_collision_check(ocp, xs)
     return "" if check is None else check.note
@@ -125,11 +125,13 @@ def has_links(ocp: OCP) -> bool:
     return ocp.model is not None and ocp.model.nb >= 2 and ocp.manifold.nx >= ocp.model.nq
 
 
-def _self_collisions(ocp: OCP, xs: Array) -> Iterator[BrokenLimit]:
+def _self_collisions(ocp: OCP, xs: Array) -> Iterator[LimitViolation]:
     check = _self_collision_check(ocp, xs)
     for c in () if check is None else check.collisions:
         time, given = float(ocp.times[c.knot]), bool(c.knot == 0)
-        yield BrokenLimit(SELF_COLLISION, BOTH.join(c.links), c.knot, time, c.depth, np.nan, "m", False, c.knots, given)
+        yield LimitViolation(
+            SELF_COLLISION, BOTH.join(c.links), c.knot, time, c.depth, np.nan, "m", False, c.knots, given
+        )
 
 
 def _worst(
@@ -141,14 +143,14 @@ def _worst(
     units: Sequence[str] = (),
     first: int = 0,
     given: Array | None = None,
-) -> Iterator[BrokenLimit]:
+) -> Iterator[LimitViolation]:
     """One for each column of excess (K, n) that is positive somewhere. limits (K, n) or (n,); units: n, or none; given (n,): by how
     much the start is beyond each."""
     limits = np.broadcast_to(limits, excess.shape)
     noticed = NOTICED * np.maximum(1.0, np.where(np.isfinite(limits), np.abs(limits), 1.0))
     for i in np.flatnonzero((excess > noticed).any(axis=0)).tolist():
         k = int(np.argmax(excess[:, i]))
-        yield BrokenLimit(
+        yield LimitViolation(
             kind,
             names[i],
             first + k,
@@ -164,12 +166,12 @@ def _worst(
 
 def worst_of(
     kind: str, names: Sequence[str], excess: Array, times: Array, unit: str, first: int = 0
-) -> Iterator[BrokenLimit]:
+) -> Iterator[LimitViolation]:
     """One for each column of excess (K, n) that is positive somewhere; times (K,), the first row's knot ``first``."""
     yield from _worst(kind, names, excess, np.full(excess.shape[1:], np.nan), times, [unit] * len(names), first)
 
 
-def _controls(ocp: OCP, us: Array) -> Iterator[BrokenLimit]:
+def _controls(ocp: OCP, us: Array) -> Iterator[LimitViolation]:
     if ocp.control_bounds is None:
         return
     lower, upper = ocp.control_bounds
@@ -178,7 +180,7 @@ def _controls(ocp: OCP, us: Array) -> Iterator[BrokenLimit]:
     yield from _worst("control", ocp.control_names, excess, limits, ocp.times[:-1])
 
 
-def constraint_violations(ocp: OCP, xs: Array, us: Array) -> Iterator[BrokenLimit]:
+def constraint_violations(ocp: OCP, xs: Array, us: Array) -> Iterator[LimitViolation]:
     """The constraints that a trajectory violates; those on the state alone do not hold at x0, which is given."""
     t = ocp.t
     for phase, knots in zip(ocp.phases, ocp.phase_slices, strict=True):
@@ -190,7 +192,7 @@ def constraint_violations(ocp: OCP, xs: Array, us: Array) -> Iterator[BrokenLimi
         yield from _violated(c, xs[-1:], us[-1:, :0], t[-1:], 1, ocp.horizon, ocp.horizon)
 
 
-def _at_the_end(ocp: OCP, xs: Array) -> Iterator[BrokenLimit]:
+def _at_the_end(ocp: OCP, xs: Array) -> Iterator[LimitViolation]:
     """Constraints on the state that hold on the way alone, at the last knot."""
     held = {c.name for c in ocp.terminal_constraints}
     last = ocp.phases[-1]
@@ -202,7 +204,7 @@ def _at_the_end(ocp: OCP, xs: Array) -> Iterator[BrokenLimit]:
 
 def _violated(
     c: Constraint, xs: Array, us: Array, times: Array, count: int, first: int, start: int
-) -> Iterator[BrokenLimit]:
+) -> Iterator[LimitViolation]:
     if not len(xs):
         return
     own = slice(first - start, first - start + len(xs))
@@ -215,7 +217,7 @@ def _violated(
     yield from _worst("constraint", c.component_names, excess, limits, times, first=first)
 
 
-def _of_robot(ocp: OCP, xs: Array, us: Array) -> Iterator[BrokenLimit]:
+def _of_robot(ocp: OCP, xs: Array, us: Array) -> Iterator[LimitViolation]:
     """Positions and velocities of the joints, and torques, where nothing of the problem holds them."""
     model = ocp.model
     if model is None or xs.shape[1] < model.nq + model.nv:
@@ -234,7 +236,7 @@ def _of_robot(ocp: OCP, xs: Array, us: Array) -> Iterator[BrokenLimit]:
     yield from _torques(ocp, us)
 
 
-def _torques(ocp: OCP, us: Array) -> Iterator[BrokenLimit]:
+def _torques(ocp: OCP, us: Array) -> Iterator[LimitViolation]:
     """Broken limits of the joints that controls drive with forces."""
     for phase, knots in zip(ocp.phases, ocp.phase_slices, strict=True):
         sampling = phase.dynamics.sampling
