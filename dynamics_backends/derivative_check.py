@@ -81,7 +81,7 @@ class DerivativeCheck(NamedTuple):
 
     @property
     def left_out(self) -> bool:
-        """True if it stands for what was not compared to save time."""
+        """True if the comparison was skipped to save time."""
         return self.method == LEFT_OUT
 
     def __str__(self) -> str:

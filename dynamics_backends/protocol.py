@@ -251,7 +251,7 @@ class Bends(Protocol):
     """A map with partials whose second derivatives come without the first."""
 
     bends: bool
-    """True if it has them."""
+    """True if the map has second derivatives."""
 
     def bent(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows], lam: Rows) -> Contraction:
         """The second derivatives of lam' f for lam (n_out, N)."""

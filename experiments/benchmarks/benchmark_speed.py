@@ -67,7 +67,7 @@ def command(name: str, out: Path, quick: bool) -> list[str]:
 
 
 def measured(name: str, out: Path, quick: bool) -> tuple[bool, float]:
-    """True if a benchmark ended well, and the seconds it took; its report is in NAME.txt, and on the screen as it comes."""
+    """True if a benchmark succeeded, and its duration [s]; its report is printed and written to NAME.txt."""
     one = {"TRAJOPT_THREADS": "1", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
     environment = os.environ | (one if FIGURES[name].one_thread else {})
     start = time.perf_counter()

@@ -124,8 +124,8 @@ def _solve(
         drawer = drawer_for(task, settings)
         guess = None
         if warm_start is not None:
-            guess, state_warnings = build.warm_start(task, warm_start)
-            warn(state_warnings)
+            guess, warnings = build.warm_start(task, warm_start)
+            warn(warnings)
         _warn_of_findings(problem, guess)
         results_folder(settings.directory, (SOLUTION_FILE, CONFIG_FILE))
         if video is not None:

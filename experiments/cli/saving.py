@@ -24,7 +24,7 @@ NOTEBOOK = "JPY_PARENT_PID"
 
 
 def is_drawn_aside(settings: Config) -> bool:
-    """True if the command line is back before the pictures are drawn: for someone at a terminal."""
+    """True if pictures are drawn in the background: for someone at a terminal."""
     return settings.output.plots and sys.stdout.isatty() and NOTEBOOK not in os.environ
 
 

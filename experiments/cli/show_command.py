@@ -142,10 +142,10 @@ def _same_place(a: Frame, b: Frame) -> bool:
 def _task_of(solution: Solution) -> Task | None:
     from trajopt.config.build import task_of_solution
 
-    task, state_warnings = task_of_solution(solution)
+    task, remarks = task_of_solution(solution)
     warn(
-        f"{doubt}: the goals and limits of the problem are unknown" if task is None else doubt
-        for doubt in state_warnings
+        f"{warning}: the goals and limits of the problem are unknown" if task is None else warning
+        for warning in remarks
     )
     return task
 

@@ -57,7 +57,7 @@ def view(
     loaded: list[Solution] = [Solution.load(path) for path in solutions]
     with content_checked(", ".join(solutions)):
         scene = shown(loaded, guess)
-    warn(scene.state_warnings)
+    warn(scene.warnings)
     if screenshot is not None:
         from experiments.plots.robot_picture import draw_poses
 

@@ -117,7 +117,7 @@ def is_plan(found: Solution) -> bool:
 
 
 def _failed(config: Config, found: Solution) -> bool:
-    """True if a solver other than auto has come to an end that no limit of the config has set."""
+    """True if a solver other than auto failed, and not by a limit of the config."""
     if is_plan(found) or config.solver_name == "auto":
         return False
     options, code = config.solver_options, found.status.code

@@ -26,7 +26,7 @@ class Shown(NamedTuple):
 
     motions: list[AnyMotion]
     marks: Marks
-    state_warnings: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
 
 
 def shown(solutions: Sequence[Solution], guess: bool = False) -> Shown:
@@ -34,15 +34,15 @@ def shown(solutions: Sequence[Solution], guess: bool = False) -> Shown:
 
     Raises ValueError where there is neither a robot nor shapes.
     """
-    task, state_warnings = task_of_solution(solutions[0])
+    task, warnings = task_of_solution(solutions[0])
     if task is None:
         marks = solutions[0].marks or Marks()
         script = "config" not in solutions[0].meta  # whose solution carries all there is to show
         lost = "forces are not shown"
-        return Shown(motions(solutions), marks, () if script else tuple(f"{doubt}: {lost}" for doubt in state_warnings))
+        return Shown(motions(solutions), marks, () if script else tuple(f"{warning}: {lost}" for warning in warnings))
     found = of_task(solutions[0], task, solutions[0].meta.get("config"), task.guess if guess else None)
     others = motions(list(solutions), task.ocp)[1:] if len(solutions) > 1 else []
-    return Shown([*found.motions, *others], found.marks, state_warnings)
+    return Shown([*found.motions, *others], found.marks, warnings)
 
 
 def of_task(solution: Solution, task: Task, settings: Any = None, guess: Guess | None = None) -> Shown:

@@ -27,8 +27,8 @@ from problems.arms.arm_guess import (
     GuessName,
     Sphere,
     goal_configurations,
+    goal_warnings,
     guesses_of,
-    reach_doubts,
     reach_notes,
 )
 from problems.arms.arm_limits import (
@@ -42,7 +42,7 @@ from problems.arms.arm_limits import (
     torque_bounds,
 )
 from problems.arms.go_to_account import Account
-from problems.arms.goal_orientation import Orientation, goal_orientation, order_doubts, orientation_check
+from problems.arms.goal_orientation import Orientation, goal_orientation, orientation_check, orientation_warnings
 from problems.arms.obstacle import Obstacle, Point, places
 from problems.arms.obstacle_report import nearness, nearness_of_bodies
 from problems.arms.scenes.scene_robot import scene_robot
@@ -219,13 +219,13 @@ def build(settings: Settings, backend: BackendFactory) -> Task:
     rotation = goal_orientation(arm, s.goal_rotation)
     at_goal = None if s.goal_position is None else goal_configurations(arm, s.goal_position, rotation, spheres)
     guess, *others = guesses_of(ocp, arm, s.guess, at_goal, spheres)
-    state_warnings: tuple[str, ...] = (
+    warnings: tuple[str, ...] = (
         ()
         if s.goal_position is None
-        else (*reach_doubts(arm, s.goal_position, rotation, at_goal), *_order_doubts(arm, s, at_goal))
+        else (*goal_warnings(arm, s.goal_position, rotation, at_goal), *_orientation_warnings(arm, s, at_goal))
     )
     if arm.x_goal is not None:
-        state_warnings = tuple(_inside_at_goal(arm, s, arm.x_goal[: model.nq]))
+        warnings = tuple(_inside_at_goal(arm, s, arm.x_goal[: model.nq]))
     known = at_goal.solutions[0] if at_goal is not None and at_goal.reached else None
     smoothed = "; set friction_velocity, its smoothing velocity, to include it"
     friction = friction_left_out(model, smoothed) if s.friction_velocity is None else ()
@@ -234,7 +234,7 @@ def build(settings: Settings, backend: BackendFactory) -> Task:
         s.goal_position,
         rotation,
         at_goal,
-        state_warnings,
+        warnings,
         held=s.terminal == "constraint",
         lasts=s.horizon * s.dt,
         limited=s.velocity_limits is not False,
@@ -247,7 +247,7 @@ def build(settings: Settings, backend: BackendFactory) -> Task:
         other_guesses=tuple(others),
         points=_watched(arm, s),
         warnings=(
-            *state_warnings,
+            *warnings,
             *goal_beyond_limits(arm),
             *(() if s.torque_limits is False else (*placeholders(model), *too_weak(arm, goals=known))),
         ),
@@ -262,7 +262,7 @@ def build(settings: Settings, backend: BackendFactory) -> Task:
     )
 
 
-def _order_doubts(arm: Arm, s: Settings, at_goal: to.IKResult | None) -> tuple[str, ...]:
+def _orientation_warnings(arm: Arm, s: Settings, at_goal: to.IKResult | None) -> tuple[str, ...]:
     """A sentence about a quaternion that seems to be in another order."""
 
     def reaches(rotation: Array) -> bool:
@@ -270,7 +270,7 @@ def _order_doubts(arm: Arm, s: Settings, at_goal: to.IKResult | None) -> tuple[s
         found = goal_configurations(arm, s.goal_position, rotation, ())
         return found is not None and bool(found.reached)
 
-    return order_doubts(arm, s.goal_rotation, reaches, missed=at_goal is not None and not at_goal.reached)
+    return orientation_warnings(arm, s.goal_rotation, reaches, missed=at_goal is not None and not at_goal.reached)
 
 
 def _kept_away(arm: Arm, s: Settings) -> tuple[RobotCover | None, list[to.CostTerm], list[to.Constraint]]:

@@ -132,22 +132,22 @@ def _bent(arm: Arm, xs: Array, spheres: Sequence[Sphere]) -> Array:
 # -- what validation tells ------------------------------------------------------------------------------------
 
 
-def reach_doubts(arm: Arm, position: Point, rotation: Array | None, reached: IKResult | None) -> tuple[str, ...]:
+def goal_warnings(arm: Arm, position: Point, rotation: Array | None, reached: IKResult | None) -> tuple[str, ...]:
     """Sentences about a goal out of reach, beyond limits, in an obstacle, or close to a singularity."""
     if reached is None:
         return ()
     if not reached.reached:
         goal = FrameGoal(arm.frame, np.array(position), rotation)
         return tuple(reach_warnings(arm.model, goal, np.asarray(arm.q0), reached))
-    state_warnings = []
+    warnings = []
     if not reached.clear:
-        state_warnings.append(f"all configurations found with {arm.frame} at the goal collide with an obstacle")
+        warnings.append(f"all configurations found with {arm.frame} at the goal collide with an obstacle")
     if reached.dexterity < SINGULAR:
-        state_warnings.append(
+        warnings.append(
             f"the arm is close to a singularity at the goal (smallest over largest singular value {reached.dexterity:.1g}): "
             "expect large joint motions"
         )
-    return tuple(state_warnings)
+    return tuple(warnings)
 
 
 def fastest(arm: Arm, goals: Array) -> float:

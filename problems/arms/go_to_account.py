@@ -31,7 +31,7 @@ class Account:
     """The account of a go-to.
 
     position, rotation (3, 3): of the frame's goal; None for a goal in joint space. reached: the
-    configurations there, None where they are not known. doubts: why it cannot be reached. held: whether the goal is a
+    configurations there, None where they are not known. warnings: why it cannot be reached. held: whether the goal is a
     constraint. lasts: the duration [s], None where it is chosen. limited: whether limits of velocities hold.
     """
 
@@ -39,7 +39,7 @@ class Account:
     position: Point | None
     rotation: Array | None = None
     reached: IKResult | None = None
-    state_warnings: Sequence[str] = ()
+    warnings: Sequence[str] = ()
     held: bool = False
     lasts: float | None = None
     limited: bool = False
@@ -83,8 +83,8 @@ class Account:
         return " and ".join(text for text, e, most in zip(told, end, limits, strict=True) if e > most)
 
     def _why(self, xs: Array) -> str:
-        if self.state_warnings and not (self.reached is not None and self.reached.reached and self.reached.clear):
-            return f": {'; '.join(self.state_warnings)}"
+        if self.warnings and not (self.reached is not None and self.reached.reached and self.reached.clear):
+            return f": {'; '.join(self.warnings)}"
         within = ", which is within its reach" if self.reached is not None and self.reached.reached else ""
         return f"{within}: {self._remedy(xs)}"
 

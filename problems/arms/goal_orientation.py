@@ -43,7 +43,7 @@ def goal_orientation(arm: Arm, value: Orientation | None) -> Array | None:
     return rotation_matrix(value, KEY)
 
 
-def order_doubts(
+def orientation_warnings(
     arm: Arm, value: Orientation | None, reaches: Callable[[Array], bool], missed: bool
 ) -> tuple[str, ...]:
     """A sentence about a quaternion that seems to be in the order w, x, y, z.

@@ -190,11 +190,11 @@ def test_doubts_are_told_before_solving_and_once(config, out):
     settings = ("problem.robot=iiwa7", "problem.frame=iiwa_link_ee", "problem.q0=[9, 0, 0, 0, 0, 0, 0]")
     options = [part for s in (*settings, "output.plots=false", "solver.max_iterations=1") for part in ("--set", s)]
     result = run("solve", config, "--out", out, *options)
-    doubt = "warning: x0 is outside its limits"
-    assert result.output.count(doubt) == 1
-    assert result.output.index(doubt) < result.output.index("iter")
+    warning = "warning: x0 is outside its limits"
+    assert result.output.count(warning) == 1
+    assert result.output.index(warning) < result.output.index("iter")
     result = run("compare", config, "--out", out, *options)
-    assert result.stderr.count(doubt) == 1
+    assert result.stderr.count(warning) == 1
 
 
 def test_warm_start_from_another_robot_is_doubted(config, out):

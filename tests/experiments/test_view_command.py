@@ -233,5 +233,5 @@ def test_a_solution_of_a_script_shows_its_goals_and_obstacles(solution, tmp_path
     ball = Body("ball", Sphere(0.1))
     own = replace(solution, marks=to.Marks(goals=[np.ones(3)], bodies=[ball]))
     found = shown([to.Solution.load(own.save(tmp_path / "own.npz"))])
-    assert found.state_warnings == () and [body.name for body in found.marks.bodies] == ["ball"]
+    assert found.warnings == () and [body.name for body in found.marks.bodies] == ["ball"]
     np.testing.assert_array_equal(found.marks.goals, [np.ones(3)])

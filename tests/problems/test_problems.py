@@ -196,8 +196,8 @@ def test_a_goal_in_joint_space_inside_of_an_obstacle_is_doubted():
     at = position_of(load_robot("iiwa7"), "iiwa_link_ee", np.zeros(7))
     obstacle = Obstacle(center=tuple(at), radius=0.1)
     goal = {"goal_position": None, "frame": None, "goal_q": 7 * (0.0,), "q0": (1.0, 0.5, *5 * (0.0,))}
-    (doubt,) = go_to(**goal, obstacle=obstacle).warnings
-    assert "at goal_q the arm is " in doubt and "inside the obstacle: choose another goal" in doubt
+    (warning,) = go_to(**goal, obstacle=obstacle).warnings
+    assert "at goal_q the arm is " in warning and "inside the obstacle: choose another goal" in warning
     assert not go_to(**goal).warnings
 
 

@@ -127,9 +127,9 @@ def over_easier(
             if eased.status.code is StatusCode.INTERRUPTED:
                 whose = f"This is relaxed problem {number} of {len(easier)}; the actual problem was not started."
                 return replace(eased, status=replace(eased.status, message=f"{eased.status.message} {whose}"))
-            if limit is not None and not enough_time(limit, began):
-                whose = f"relaxed problem {number} of {len(easier)} used it, the actual problem was not started"
-                return with_time_before(replace(eased, status=no_time_left(limit, whose)), before)
+            if not enough_time(limit, began):
+                state = f"relaxed problem {number} of {len(easier)} used it up, the actual problem was not started"
+                return with_time_before(replace(eased, status=no_time_left(limit, state)), before)
             start = Guess(eased.xs, eased.us)
             status = {"status": str(eased.status.code), "success": eased.status.success}
             ends.append({"iterations": eased.iterations, **status})
@@ -191,8 +191,8 @@ def refined(
     solution = with_time_before(solution, [s for s in solves if s.history is not solution.history])
     meta = {**solution.meta, "check": found.report, "rounds": rounds}
     status = solution.status
-    if limit is not None and found.again is not None and solves[-1].status.code is not StatusCode.INTERRUPTED:
-        status = no_time_left(limit, f"after {rounds} solves: {found.report}")
+    if found.again is not None and solves[-1].status.code is not StatusCode.INTERRUPTED:
+        status = no_time_left(limit, f"{found.report} after {rounds} solves")
     elif not found.good and reason.code is StatusCode.MAX_ITERATIONS:
         status = reason
     elif not found.good and status.acceptable:
@@ -235,7 +235,7 @@ def make_ready(config: Config, task: Task) -> float:
 
 
 def warm_start(task: Task, path: str | Path) -> tuple[Guess, list[str]]:
-    """A saved solution as a guess, on the task's time grid, and doubts about it.
+    """A saved solution as a guess, on the task's time grid, and warnings about it.
 
     Raises SolutionFileError, ValueError for other sizes.
     """
@@ -250,13 +250,13 @@ def warm_start(task: Task, path: str | Path) -> tuple[Guess, list[str]]:
 
 
 def same_robot(task: Task, solution: Solution) -> bool:
-    """True if a solution was found with the robot of a task, as far as both tell."""
+    """True if a solution was found with the robot of a task, as far as both name it."""
     saved = (solution.meta.get("model") or {}).get("digest")
     return task.ocp.model is None or saved in (None, task.ocp.model.digest)
 
 
 def task_of_solution(solution: Solution) -> tuple[Task | None, tuple[str, ...]]:
-    """The task of a saved solution, built again from the settings in its metadata, or None; and doubts about it."""
+    """The task of a saved solution, built again from the settings in its metadata, or None; and warnings about it."""
     if "config" not in solution.meta:
         return None, (NO_SETTINGS,)
     try:

@@ -122,7 +122,7 @@ def _issue(kind: Any, table: Any, path: str, loc: tuple, error: str, extra_known
 
 
 def _is_member(part: Any, inner: Any) -> bool:
-    """True if a part of a place names the member of a union."""
+    """True if a part of a location names the member of a union."""
     return inner is not None and isinstance(part, str) and (part == inner.__name__ or part.startswith("tuple["))
 
 

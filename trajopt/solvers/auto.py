@@ -138,7 +138,7 @@ def in_turn(
 
 
 def goes_on(found: Solution, options: AutoOptions, broken: bool, coarse: bool = False) -> bool:
-    """True if another attempt follows one; broken: whether its solution breaks bounds on the state that it left out."""
+    """True if another attempt follows; broken: whether the solution violates bounds on the state that the attempt left out."""
     solved = found.status.success and not (broken or coarse)
     return not solved and found.status.code not in STOPPED and (options.fallback or broken)
 

@@ -141,9 +141,9 @@ def time_limit(limit: float | None, at: Measured) -> Status:
     return _ended(StatusCode.TIME_LIMIT, result, at, f"Increase time_limit. {BETTER_GUESS}")
 
 
-def no_time_left(limit: float, remaining_work: str) -> Status:
-    """The time was used by earlier solves of a sequence; limit in seconds, remaining_work: a sentence without its full stop."""
-    message = f"Stopped at time_limit = {limit:g} s, which counts for all solves of a problem: {remaining_work}."
+def no_time_left(limit: float | None, state: str) -> Status:
+    """Earlier solves of a sequence used the time; limit in seconds, state: of the sequence, without a full stop."""
+    message = f"Stopped at time_limit = {limit} s, which all solves of a task share: {state}."
     return Status(StatusCode.TIME_LIMIT, message, advice="Increase time_limit.")
 
 

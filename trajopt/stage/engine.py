@@ -134,7 +134,7 @@ def _plain(ocp: OCP, wanted: Wanted) -> list[NumpyStages]:
 def _compiled(
     ocp: OCP, i: int, wanted: Wanted, plain: NumpyStages, end: NumpyStages, engine: Engine
 ) -> CompiledChoice | None:
-    """Options for compiling the stages of a phase; None if it is not to be compiled, or cannot be."""
+    """Choice of compiled code for the stages of a phase; None if it is not to be compiled, or cannot be."""
     sampling = ocp.phases[i].dynamics.sampling
     if sampling is None or (engine != "compiled" and sampling.backend.engine != "compiled"):
         return None

@@ -1,7 +1,7 @@
-"""What solves leave for later ones of the same structure: compiled stages that are bound to memory, that memory, plans of calls.
+"""Cache of solver workspaces, keyed by problem structure.
 
-A thread keeps it for the structures that it has solved last. The next problem of a structure brings all values of its own: x0,
-bounds, weights, references, parameters and time steps are never kept.
+Each thread caches the workspaces of the structures that it solved last: compiled stages, their memory, plans of calls. Values of a
+problem (x0, bounds, weights, references, parameters, time steps) are never cached.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from typing import Any
 from trajopt.problem.ocp import OCP
 
 MOST, LARGEST = 4, 1_000_000
-"""How many structures a thread keeps something for, and numbers in a block of derivatives of all of them together; the least
-recently solved one is forgotten first."""
+"""Maximum number of structures cached by a thread, and of entries in a block of derivatives of all of them together; the least
+recently solved one is dropped first."""
 
 
 class SolverCache:
-    """What solvers have prepared for problems of one structure: memory, compiled code, plans of calls.
+    """Workspaces of solvers for problems of one structure: memory, compiled code, plans of calls.
 
-    A solve leaves it here for the next one, whose problem may have other values; one that does not fit is made anew. Of use to one
-    solve at a time, of the thread that has filled it: others begin anew. Empty where it is pickled or copied.
+    The next solve of the structure reuses them with its own values, or replaces those that do not match. They serve one solve at a
+    time, in the thread that filled them; other threads start empty, and so do pickled and copied instances.
     """
 
     def __init__(self) -> None:
@@ -45,9 +45,9 @@ _kept = _OfThread()
 
 @contextmanager
 def borrowed(ocp: OCP, given: SolverCache | None = None) -> Iterator[SolverCache | None]:
-    """What is kept for the structure of a problem: what is given, else what the thread has; None for one that is too large.
+    """Lend the cached workspaces of a problem's structure: ``given``, else those of the thread; None if the problem is too large.
 
-    Inside, other solves find nothing. It is forgotten where an error ends the block.
+    Inside the block other solves get empty caches. An error in the block drops the workspaces.
     """
     if given is not None:
         own, thread = SolverCache(), threading.get_ident()

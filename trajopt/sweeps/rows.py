@@ -138,7 +138,7 @@ def _failing(found: dict[int, Result], row: int) -> Iterator[None]:
 
 
 def valid(problem: SweepProblem) -> SweepProblem:
-    """The problem. Raises InvalidProblem; doubts are not looked for: one problem of a study tells them."""
+    """The problem. Raises InvalidProblem; warnings are not looked for: one problem of a study tells them."""
     errors = errors_of(problem.ocp, problem.guess)
     if errors:
         raise InvalidProblem(errors)

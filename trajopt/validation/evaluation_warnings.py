@@ -1,4 +1,4 @@
-"""Mistakes in user functions, and doubts about how a problem will be evaluated: by plain numbers, in parts too long to compile."""
+"""Errors in user functions, and warnings about how a problem will be evaluated: by plain numbers, in parts too long to compile."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from trajopt.problem.terms import CostTerm
 from trajopt.step.contraction import missing_curvature
 
 
-def function_doubts(ocp: OCP) -> Iterator[str]:
+def function_warnings(ocp: OCP) -> Iterator[str]:
     """User functions that are evaluated knot by knot, with their derivatives by differences: as their first call has shown, which
     :func:`function_mistakes` makes."""
     told = [f"{what}: {map.called.why}" for what, map, _ in _functions(ocp) if map.called.why]
@@ -41,7 +41,7 @@ def function_mistakes(ocp: OCP, guess: Guess | None = None) -> Iterator[str]:
     yield from dict.fromkeys(f"{what}: {why}" for what, why in told if why)
 
 
-def hessian_doubts(ocp: OCP) -> Iterator[str]:
+def hessian_warnings(ocp: OCP) -> Iterator[str]:
     """Time steps without second derivatives, and phases whose second derivatives are found by differences in NumPy."""
     from dynamics_backends.compiled.interface.sources import has_contraction
     from trajopt.stage.not_compiled import SECOND, by_differences, explanation
@@ -55,7 +55,7 @@ def hessian_doubts(ocp: OCP) -> Iterator[str]:
             yield str(explanation(ocp, i, by_differences(sampling.called), SECOND))
 
 
-def length_doubts(ocp: OCP) -> Iterator[str]:
+def length_warnings(ocp: OCP) -> Iterator[str]:
     """Phases whose cost terms or constraints are too long to be compiled, with the one that is the longest.
 
     They are traced only where the value's operations times the variables are beyond the limit, which derivatives may reach.

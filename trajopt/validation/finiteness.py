@@ -43,7 +43,7 @@ class NotFinite(NamedTuple):
         return _OF_VALUE if self.of_value else _OF_SLOPE
 
 
-def finiteness_doubts(ocp: OCP, guess: Guess | None = None) -> Iterator[str]:
+def finiteness_warnings(ocp: OCP, guess: Guess | None = None) -> Iterator[str]:
     """What is not finite along a guess; by default the solvers': x0 at every knot and zero controls."""
     xs, us = constant_guess(ocp) if guess is None else guess
     where = "x0 and zero controls" if guess is None else "the guess"

@@ -1,8 +1,8 @@
 """Limits that a trajectory violates, also those that are not constraints of the problem: by what, when, and by how much.
 
-Looked at are the constraints of the problem and its bounds on controls, which a solve enforces, those on the state at the last knot
-too, where they hold no more; and what is known of the robot: the limits of its joints in position and velocity, and of the forces
-of those that a control drives, as far as no constraint or bound of the problem holds the same number within the same or closer
+Checked are the constraints of the problem and its bounds on controls, which a solve enforces, also those on the state at the last
+knot, where a solve does not; and the limits known of the robot: those of its joints in position and velocity, and of the forces
+of joints that a control drives, as far as no constraint or bound of the problem holds the same number within the same or closer
 limits. Links that overlap are among them, at the knots, where the robot's file gives them collision shapes.
 """
 

@@ -58,7 +58,7 @@ class Linearization(NamedTuple):
         return whole
 
 
-def stability_doubts(ocp: Any, stable: set[Any] | None = None) -> Iterator[str]:
+def stability_warnings(ocp: Any, stable: set[Any] | None = None) -> Iterator[str]:
     """Sentences about the phases of a problem whose time steps are too long for their systems at x0.
 
     stable: keys of phases of the last problem with these systems that are stable with a wide margin, which are not linearized

@@ -1,4 +1,4 @@
-"""Doubts that only the system of a problem can raise about its start."""
+"""Warnings that only the system of a problem can raise about its start."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 from dynamics_backends.protocol import HasWarnings, unwrapped
 
 
-def system_doubts(ocp: Any) -> Iterator[str]:
-    """Sentences about the start of a problem whose first system has doubts of its own."""
+def system_warnings(ocp: Any) -> Iterator[str]:
+    """Sentences about the start of a problem whose first system has warnings of its own."""
     phase = ocp.phases[0]
     sampling = phase.dynamics.sampling
     system: Any = None if sampling is None else unwrapped(sampling.backend.map)

@@ -14,11 +14,16 @@ from trajopt.problem.constraints import Constraint
 from trajopt.problem.ocp import OCP, Phase
 from trajopt.problem.terms import QUATERNION_TOLERANCE, CostTerm, quaternion_error, velocities_hint
 from trajopt.stage.solver_cache import borrowed
-from trajopt.validation.evaluation_warnings import function_doubts, function_mistakes, hessian_doubts, length_doubts
-from trajopt.validation.finiteness import finiteness_doubts
+from trajopt.validation.evaluation_warnings import (
+    function_mistakes,
+    function_warnings,
+    hessian_warnings,
+    length_warnings,
+)
+from trajopt.validation.finiteness import finiteness_warnings
 from trajopt.validation.reach import frame_goals, reach_warnings
-from trajopt.validation.stability import stability_doubts
-from trajopt.validation.system_checks import system_doubts
+from trajopt.validation.stability import stability_warnings
+from trajopt.validation.system_checks import system_warnings
 
 ERROR, WARNING = "error", "warning"
 DECLARED = ("takes_time", "sampling", "contract")
@@ -49,7 +54,7 @@ def validate(ocp: OCP, guess: Guess | None = None) -> list[Finding]:
     findings = _findings(ocp, guess)
     if any(f.severity == ERROR for f in findings):
         return findings
-    warnings = [*finiteness_doubts(ocp, guess), *length_doubts(ocp), *hessian_doubts(ocp), *_out_of_reach(ocp)]
+    warnings = [*finiteness_warnings(ocp, guess), *length_warnings(ocp), *hessian_warnings(ocp), *_out_of_reach(ocp)]
     return [*findings, *(Finding(WARNING, m) for m in warnings)]
 
 
@@ -224,7 +229,7 @@ def contradictions(lower: Array, upper: Array, bound: str = "bound") -> list[tup
 
 
 def _contradictions(c: Constraint) -> Iterator[str]:
-    """Bounds that no value satisfies."""
+    """Sentences about bounds that no value satisfies."""
     lower, upper = np.broadcast_arrays(np.atleast_2d(c.lower), np.atleast_2d(c.upper))
     for bad, problem in contradictions(lower, upper):
         if bad.any():
@@ -272,9 +277,9 @@ def _state_warnings(ocp: OCP, has_errors: bool, known: _Known) -> Iterator[str]:
     yield from _spread_weights(ocp)
     if not has_errors:
         yield from _violated_at_start(ocp)
-        yield from system_doubts(ocp)
-        yield from stability_doubts(ocp, known.stable)
-        yield from function_doubts(ocp)
+        yield from system_warnings(ocp)
+        yield from stability_warnings(ocp, known.stable)
+        yield from function_warnings(ocp)
     if has_errors or ocp.model is None:
         return
     q = ocp.x0[: ocp.model.nq]

@@ -2,7 +2,10 @@
 
 from dynamics_backends.compiled.loops.kernel import prelude as prelude, template as template, templates as templates
 from dynamics_backends.compiled.runtime.background_libraries import is_there as is_there, loaded_soon as loaded_soon
-from dynamics_backends.compiled.runtime.background_process import Aside as Aside, in_background as in_background
+from dynamics_backends.compiled.runtime.background_process import (
+    BackgroundProcess as BackgroundProcess,
+    in_background as in_background,
+)
 from dynamics_backends.compiled.runtime.cache import (
     cache_folder as cache_folder,
     load as load,

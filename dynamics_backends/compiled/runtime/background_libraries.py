@@ -1,11 +1,11 @@
-"""Libraries of texts that are the same for many problems: there, or made aside for the next time."""
+"""Compiled libraries that many problems share: loaded if ready, else compiled in a background process for the next run."""
 
 from __future__ import annotations
 
 import ctypes
 from functools import lru_cache
 
-from dynamics_backends.compiled.runtime.background_process import Aside, in_background
+from dynamics_backends.compiled.runtime.background_process import BackgroundProcess, in_background
 from dynamics_backends.compiled.runtime.cache import existing, key_of, load
 from dynamics_backends.compiled.runtime.toolchain import find_toolchain
 
@@ -32,5 +32,5 @@ def loaded_soon(source: str) -> ctypes.CDLL:
 
 
 @lru_cache(maxsize=32)
-def _asked(source: str) -> Aside | None:
+def _asked(source: str) -> BackgroundProcess | None:
     return in_background(lambda: load(source))

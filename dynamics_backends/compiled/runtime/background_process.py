@@ -1,4 +1,4 @@
-"""Work in a process of its own, which goes on when this one has ended; nothing comes back but files, and a complaint.
+"""Background process that outlives this one; its only results are files and an error message.
 
 The process is a copy of this one (fork), so that functions written in a script or a notebook are there too.  It is a grandchild in
 a session of its own, with no open file of this one: nobody waits for it, no Ctrl-C reaches it, and a pipe that this process wrote
@@ -34,7 +34,7 @@ _MOST = 4000
 """Bytes of a complaint."""
 
 
-class Aside:
+class BackgroundProcess:
     """The work, as seen from here."""
 
     def __init__(self, pipe: int) -> None:
@@ -43,7 +43,7 @@ class Aside:
 
     @property
     def finished(self) -> bool:
-        """True if the process has ended, however it did."""
+        """True once the process has exited, successfully or not."""
         while self._pipe is not None:
             try:
                 said = os.read(self._pipe, _MOST)
@@ -61,7 +61,7 @@ class Aside:
         return self._said.decode(errors="replace").strip()
 
 
-def in_background(work: Callable[[], object]) -> Aside | None:
+def in_background(work: Callable[[], object]) -> BackgroundProcess | None:
     """Begin some work in another process; None where this system has none of the kind, or the cache cannot keep what it makes."""
     if not sys.platform.startswith("linux") or not _can_be_kept():
         return None
@@ -81,7 +81,7 @@ def in_background(work: Callable[[], object]) -> Aside | None:
     os.waitpid(child, 0)
     os.set_blocking(reading, False)
     progress.follow(note)
-    return Aside(reading)
+    return BackgroundProcess(reading)
 
 
 def _can_be_kept() -> bool:

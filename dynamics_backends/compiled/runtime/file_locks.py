@@ -1,4 +1,4 @@
-"""One at a time, among the threads and processes that share a cache: nobody compiles what another is compiling.
+"""File locks among the threads and processes that share a cache: each library is compiled once.
 
 A turn that cannot be had (a folder that cannot be written, a file system without locks) is taken at once: then work is done
 twice.  Locks are held by open files, so that a killed process leaves none.

@@ -1,4 +1,4 @@
-"""What killed processes left in the cache: turns nobody is in, folders nobody compiles in, files nobody finished.
+"""Removal of stale files that killed processes left in the cache: unused locks, compilation folders, unfinished files.
 
 Only files and folders with the cache's own names are touched, a day after anybody last wrote to them, and turns only while nobody
 holds them.  Whoever comes for a turn in the moment of its removal does work twice, as where there are no locks.
@@ -47,7 +47,7 @@ def _old(folder: Path) -> Iterator[os.DirEntry[str]]:
 
 
 def _holds_nothing_else(entry: os.DirEntry[str]) -> bool:
-    """True if all in a folder is what a compilation writes there."""
+    """True if a folder holds only files that a compilation writes."""
     with os.scandir(entry.path) as inside:
         return all(file.is_file(follow_symlinks=False) and _COMPILED.fullmatch(file.name) for file in inside)
 
@@ -61,7 +61,7 @@ def _written(entry: os.DirEntry[str]) -> list[float]:
 
 
 def _is_free(turn: Path) -> bool:
-    """True if nobody is in a turn, as far as can be told."""
+    """True if no process is known to hold a lock."""
     try:
         import fcntl
 

@@ -1,4 +1,4 @@
-"""What was once found by tracing, kept on disk by the structure of the question: a second process asks, and need not trace.
+"""Cache of trace results on disk, keyed by the structure of the question: a second process need not trace.
 
 A question is everything that the answer depends on, hashed by :mod:`~dynamics_backends.compiled.runtime.fingerprints.structure`.
 Answers are values of JSON; the answer to which library belongs to a structure is the library's name in the cache, so that the

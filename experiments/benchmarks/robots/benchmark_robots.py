@@ -153,7 +153,7 @@ def _held_goal(arm: Arm, seed: int) -> Reach:
 
 
 def _held(model: Model, task: Reach) -> bool:
-    """True if its joints, all of one degree of freedom, can hold it anywhere on the way."""
+    """True if the joints, all of one degree of freedom, can hold the robot at all points of the path."""
     if model.nq != model.nv:
         return True
     qs = task.q0 + np.linspace(0.0, 1.0, WAY)[:, None] * (task.q - task.q0)

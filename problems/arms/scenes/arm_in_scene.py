@@ -21,7 +21,7 @@ from dynamics_backends.rigid_body.geometry.scene import Scene
 from dynamics_backends.rigid_body.model.model import Model
 from problems.arms.arm import Arm, Configuration
 from problems.arms.arm_limits import friction_left_out, too_weak, unlimited
-from problems.arms.goal_orientation import Orientation, goal_orientation, order_doubts, orientation_check
+from problems.arms.goal_orientation import Orientation, goal_orientation, orientation_check, orientation_warnings
 from problems.arms.scenes.in_scene import Limits, MotionInScene, plan_along, shares_between
 from problems.arms.scenes.scene_refinement import KEPT, PATIENCE, WIDE, Refinement
 from problems.arms.scenes.scene_robot import Carried, LinkCapsule, SceneRobot, scene_robot
@@ -213,7 +213,7 @@ def task_in_scene(
     goal_point = _position(model, arm.frame, goal) if s.goal_position is None else np.array(s.goal_position)
     timing = WayTiming(model, limits, check, corners) if free and has_toppra() else None
     refinement = Refinement(motion, check, ocp, guess, tube, timing)
-    state_warnings = (
+    warnings = (
         ()
         if exact
         else ("the package coal is not installed: collisions are checked with capsules instead of the true shapes",)
@@ -225,8 +225,8 @@ def task_in_scene(
         goal_point,
         warnings=(
             *robot.missing,
-            *state_warnings,
-            *order_doubts(arm, s.goal_rotation, lambda R: False, missed=False),
+            *warnings,
+            *orientation_warnings(arm, s.goal_rotation, lambda R: False, missed=False),
             *too_weak(arm, s.torque_scale, goal[None]),
             *unlimited(model),
         ),
@@ -348,10 +348,10 @@ def _goal_configuration(s: Settings, arm: Arm, pairs: CollisionPairs, check: Mes
 
     found = found_with(goal_orientation(arm, s.goal_rotation))
     if not found.reached:
-        state_warnings = order_doubts(arm, s.goal_rotation, lambda R: bool(found_with(R).reached), missed=True)
+        warnings = orientation_warnings(arm, s.goal_rotation, lambda R: bool(found_with(R).reached), missed=True)
         raise ValueError(
             f"{arm.frame} does not reach the goal: smallest error {1e3 * float(found.position_error):.3g} mm and "
-            f"{float(found.rotation_error):.3g} rad{''.join(f'; {doubt}' for doubt in state_warnings)}"
+            f"{float(found.rotation_error):.3g} rad{''.join(f'; {warning}' for warning in warnings)}"
         )
     if not found.clear:
         raise ValueError(

@@ -85,7 +85,7 @@ class MotionInScene:
         return np.append(0.0, np.cumsum(self.shares))
 
     def ahead(self) -> Array:
-        """Range (checks, N) in which the distances of each step are valid, as shares of T."""
+        """Offsets (checks, N) in each step at which distances are constrained, as shares of T."""
         return np.arange(self.checks)[:, None] / self.checks * self.shares
 
     @cached_property

@@ -204,10 +204,10 @@ def observed_gait(
     ways = np.array(
         [np.diff(position_of(model, foot, soft.xs[[0, -1], : model.nq])[:, :2], axis=0)[0] for foot in feet]
     )
-    ahead, in_background = np.abs(ways.mean(axis=0))
-    if in_background > max(ASIDE, ASIDE_SHARE * ahead):
+    ahead, sideways = np.abs(ways.mean(axis=0))
+    if sideways > max(ASIDE, ASIDE_SHARE * ahead):
         raise ValueError(
-            f"schedule_of: the feet of that solution move {in_background:.2f} m sideways and {ahead:.2f} m along x; a schedule "
+            f"schedule_of: the feet of that solution move {sideways:.2f} m sideways and {ahead:.2f} m along x; a schedule "
             "supports motion along x only"
         )
     steps = sum(len(gait.swings(foot)) for foot in feet)

@@ -1,4 +1,4 @@
-"""True if a go-to is told to have missed its goal, of a pole of 1 m whose tip is at (sin q, 0, cos q)."""
+"""Reports of missed goals, for a pole of 1 m whose tip is at (sin q, 0, cos q)."""
 
 import math
 import re

@@ -89,10 +89,10 @@ def test_a_solution_of_another_robot_is_answered(soft):
 def test_a_solution_that_goes_to_the_side_is_answered(soft):
     """A schedule has no steps to the side; a little off the way is none."""
     other = to.Solution.load(soft)
-    for in_background, refused in ((0.04, False), (-0.3, True)):
+    for sideways, refused in ((0.04, False), (-0.3, True)):
         xs = other.xs.copy()
-        xs[-1, 1] += in_background
-        path = replace(other, xs=xs).save(soft.parent / "in_background.npz")
+        xs[-1, 1] += sideways
+        path = replace(other, xs=xs).save(soft.parent / "sideways.npz")
         settings = Settings(**{**OBSERVED, "schedule_of": str(path), "least": 0.02})  # type: ignore[arg-type]
         if not refused:
             assert build(settings, NUMPY).ocp.horizon

@@ -70,7 +70,7 @@ def test_relaxed_problems_share_one_time_limit(clock):
     clock.now = 0.0
     found = over_easier(_config(iterations + 0.5), [ocp], start, last, later, check=False)
     assert found.status.code is to.StatusCode.TIME_LIMIT and "easier" not in found.meta and len(limits) == 1
-    assert "relaxed problem 1 of 1 used it" in found.status.message
+    assert "relaxed problem 1 of 1 used it up" in found.status.message
 
 
 def test_solves_of_a_sequence_count_from_its_start_and_those_in_callbacks_from_theirs(clock):
@@ -97,4 +97,4 @@ def test_rounds_of_a_refined_task_share_one_time_limit(clock):
     task = replace(build_task(_config(9.9)), ocp=ocp, refined=not_yet)
     found = refined(_config(9.9), task, start, check=False)
     assert found.status.code is to.StatusCode.TIME_LIMIT and found.meta["rounds"] == 3
-    assert found.status.message.endswith("after 3 solves: a sphere overlaps the shelf.")
+    assert found.status.message.endswith("a sphere overlaps the shelf after 3 solves.")

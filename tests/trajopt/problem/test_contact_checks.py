@@ -1,4 +1,4 @@
-"""Doubts about soft contacts: the ground at the start, and the largest stable step."""
+"""Warnings about soft contacts: the ground at the start, and the largest stable step."""
 
 from __future__ import annotations
 

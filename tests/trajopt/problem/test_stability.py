@@ -12,7 +12,7 @@ from dynamics_backends.rigid_body.model.joint_spec import JointSpec
 from dynamics_backends.rigid_body.model.model_builder import ModelBuilder
 from dynamics_backends.systems.bodies.free_body import FreeBody
 from trajopt.step.integrators import SCHEMES
-from trajopt.validation.stability import Linearization, amplification, stability_doubts
+from trajopt.validation.stability import Linearization, amplification, stability_warnings
 
 DT = 0.02
 
@@ -38,7 +38,7 @@ def problem(system, scheme: str, substeps: int = 1, method: str = "analytic"):
 
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_a_damped_arm_gives_no_cause(scheme: str) -> None:
-    assert list(stability_doubts(problem(FreeBody(arm(damping=1e3)), scheme))) == []
+    assert list(stability_warnings(problem(FreeBody(arm(damping=1e3)), scheme))) == []
 
 
 @pytest.mark.parametrize("scheme", ["semi_implicit_euler", "rk4"])
@@ -46,20 +46,20 @@ def test_a_damped_arm_gives_no_cause(scheme: str) -> None:
 def test_the_joint_the_rate_and_a_remedy_that_helps(cause: str, scheme: str) -> None:
     given = {"stiffness": 300.0} if cause == "spring" else {"friction": 0.2}
     system = FreeBody(arm(**given), friction_velocity=None if cause == "spring" else 0.01)
-    (message,) = stability_doubts(problem(system, scheme))
+    (message,) = stability_warnings(problem(system, scheme))
     assert "v[wrist_joint]" in message and "1/s" in message
     assert ("friction_velocity" in message) == (cause == "friction")
     needed = int(message.split("substeps = ")[1].split(" ")[0])
-    assert list(stability_doubts(problem(system, scheme, needed))) == []
-    assert list(stability_doubts(problem(system, scheme, max(needed - 2, 1)))) != []
+    assert list(stability_warnings(problem(system, scheme, needed))) == []
+    assert list(stability_warnings(problem(system, scheme, max(needed - 2, 1)))) != []
 
 
 def test_any_system_is_looked_at() -> None:
     stiff = FunctionMap(lambda x, u, t, p: [-500.0 * x[0] + u[0], x[0]], 2, 1)
-    (message,) = stability_doubts(problem(stiff, "rk4", method="forward_ad"))
+    (message,) = stability_warnings(problem(stiff, "rk4", method="forward_ad"))
     assert "whose rate is 500 1/s" in message
     slow = FunctionMap(lambda x, u, t, p: [5.0 * x[0] + u[0], x[0]], 2, 1)
-    assert list(stability_doubts(problem(slow, "rk4", method="forward_ad"))) == []
+    assert list(stability_warnings(problem(slow, "rk4", method="forward_ad"))) == []
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)

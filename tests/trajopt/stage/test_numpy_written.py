@@ -10,7 +10,7 @@ import pytest
 import trajopt as to
 from dynamics_backends.compiled.sources import traced_source
 from trajopt.stage.evaluation import Direction, Shooting, StageEvaluator
-from trajopt.validation.evaluation_warnings import length_doubts
+from trajopt.validation.evaluation_warnings import length_warnings
 
 ENGINES = ["numpy", pytest.param("compiled", marks=pytest.mark.needs_compiler)]
 GOAL = np.array([np.pi, 0.0])
@@ -121,11 +121,11 @@ def test_a_term_that_cannot_be_compiled_leaves_the_rest_of_its_phase_compiled():
 def test_what_is_too_long_to_compile_is_told_before_and_after(monkeypatch, caplog):
     caplog.set_level(logging.WARNING)
     ocp = problem((pendulum, distance, speed), "compiled", constrained=False)
-    assert not list(length_doubts(ocp))
+    assert not list(length_warnings(ocp))
     monkeypatch.setattr(traced_source, "OPERATIONS_LIMIT", 20)
-    (doubt,) = length_doubts(ocp)
-    assert "the running cost takes" in doubt and "the largest part is 'far'" in doubt and "HasPartials" in doubt
-    assert any(f.message == doubt and f.severity == "warning" for f in to.validate(ocp))
+    (warning,) = length_warnings(ocp)
+    assert "the running cost takes" in warning and "the largest part is 'far'" in warning and "HasPartials" in warning
+    assert any(f.message == warning and f.severity == "warning" for f in to.validate(ocp))
     solution = to.solve(ocp, solver="slq")
     assert solution.status.success and solution.meta["not_compiled"]
     assert sum("runs in NumPy" in m for m in caplog.messages) == 1
@@ -218,8 +218,8 @@ def test_every_exact_method_solves_with_a_compiled_exact_hessian(method):
 def test_second_derivatives_by_differences_are_reported_with_their_share_at_every_solve(caplog):
     ocp, guess = swing_up("central_difference")
     exact = to.solve(*swing_up("forward_ad"), solver="ipm")
-    (doubt,) = to.validate(ocp)
-    assert "the Hessian of phase 1 of 'ocp' runs in NumPy" in doubt.message and "'forward_ad'" in doubt.message
+    (warning,) = to.validate(ocp)
+    assert "the Hessian of phase 1 of 'ocp' runs in NumPy" in warning.message and "'forward_ad'" in warning.message
     for _ in range(2):  # the second one takes up what the first has prepared
         solution = to.solve(ocp, guess, solver="ipm")
         assert solution.cost == pytest.approx(exact.cost, rel=1e-6)
@@ -232,8 +232,8 @@ def test_second_derivatives_by_differences_are_reported_with_their_share_at_ever
 @pytest.mark.needs_compiler
 def test_a_hessian_that_is_approximated_is_reported_with_the_remedy():
     ocp, guess = swing_up("forward_difference")
-    (doubt,) = to.validate(ocp)
-    assert "forward_difference has no second derivatives; choose backend = 'forward_ad'" in doubt.message
+    (warning,) = to.validate(ocp)
+    assert "forward_difference has no second derivatives; choose backend = 'forward_ad'" in warning.message
     solution = to.solve(ocp, guess, {"max_iterations": 2}, solver="ipm")
     (finding,) = solution.meta["findings"]
     assert "until then ipm uses hessian = 'gauss_newton'" in finding and solution.meta["hessian"] == "gauss_newton"

@@ -37,7 +37,7 @@ from trajopt.solvers.window.interior_window import InteriorWindow, kernels as wi
 LOOKS = 3
 """Iterations whose seconds tell what lanes would save."""
 TRIES = 3
-"""Number of problems that serve as a sample of the batch."""
+"""Maximum number of problems tried as the template of a batch: one whose bounds are at the same places as those of most others."""
 WORTH = 0.09
 """Share of an iteration that lanes must save: less is lost again, since the memory of several problems does not fit the cache."""
 ROUNDS = 8

@@ -62,14 +62,14 @@ def _of_rows(n: int, found: Iterator[Array]) -> set[int]:
 
 
 def _contradictory(batch: Batch) -> Iterator[Array]:
-    """Bounds that no value satisfies."""
+    """Masks of the bounds that no value satisfies."""
     limits = [batch.limits(place, place.count) for place in places(batch.ocp)] if batch.bounds_differ else []
     for lower, upper in [*([bounds] if (bounds := batch.bounds()) is not None else []), *limits]:
         yield from (bad for bad, _ in contradictions(lower, upper))
 
 
 def _wrong(batch: Batch, xs: Array) -> Iterator[Array]:
-    """Invalid rotations in the states, and invalid time steps; xs: of the guess."""
+    """Masks of invalid rotations in the states, and of invalid time steps; xs: of the guess."""
     for x in (batch.x0(), xs):
         yield quaternion_errors(batch.ocp.manifold, x) > QUATERNION_TOLERANCE
     yield from (wrong_steps(phase, batch.steps(i)) for i, phase in enumerate(batch.ocp.phases))

@@ -1,4 +1,4 @@
-"""The problems of a batch without those that no solver is given: these leave their guess, and have a status of their own."""
+"""Solve only the valid problems of a batch; invalid ones keep their guess and get an error status."""
 
 from __future__ import annotations
 

@@ -89,7 +89,7 @@ class _Watch:
 
     @property
     def is_open(self) -> bool:
-        """True if a gap of the guess was there, and is."""
+        """True if the guess had a gap that is still open."""
         tolerance = self.options.constraint_tolerance
         if not self.gaps or not self.gaps[0] > tolerance:
             return False

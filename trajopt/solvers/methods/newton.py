@@ -90,7 +90,7 @@ class Found(NamedTuple):
 
     @property
     def is_short(self) -> bool:
-        """True if it is a small part of what the bounds allow."""
+        """True if the step length is a small share of the longest one within the bounds."""
         return self.alpha <= SHORT * self.longest
 
 
@@ -222,7 +222,7 @@ class Newton:
         if change < o.cost_tolerance * abs(at.cost) and at.defect <= o.defect_tolerance:
             self.change = change / abs(at.cost)
             return End.CHEAPER
-        return End.ROUNDED if self.rounding.failed(kkt, promised, size_of(left.cost)) else None
+        return End.ROUNDED if self.rounding.exhausted(kkt, promised, size_of(left.cost)) else None
 
     # -- steps ------------------------------------------------------------------------------------------------------------------
     def _asked(self) -> int:

@@ -20,7 +20,7 @@ from typing import NamedTuple
 from trajopt.solvers.rules.line_search import Trial
 
 STAY, GO, MARK = range(3)
-"""Bits of a move: to the next iterate, and whether the present one becomes the best one."""
+"""Moves: none; to the next iterate; to the next iterate, where the present one becomes the best one."""
 
 
 class Start(NamedTuple):

@@ -1,4 +1,4 @@
-"""A user's own method: what drivers ask of a method beside its requests is kept here for it."""
+"""Adapter of a user-defined method to the interface that drivers expect: iterations, records, time limit and status."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ SHIFTED = 5
 
 
 class Curvature:
-    """True if the shift takes the place of reflections (``shifts``)."""
+    """True if the shift replaces reflections (``shifts``)."""
 
     def __init__(self) -> None:
         self._left, self._spell, self._short = 0, SHIFTED, 0

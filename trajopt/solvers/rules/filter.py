@@ -44,7 +44,7 @@ class Filter:
         return not self.matched(new) and self.improves(at, new, expected)
 
     def improves(self, at: tuple[float, float], new: tuple[float, float], expected: float) -> bool:
-        """True if ``new`` is better than ``at``, whatever was left before."""
+        """True if ``new`` is better than ``at``, regardless of the filter."""
         (theta, phi), (gaps, value) = at, new
         if self.decides_by_cost(at, expected):
             return value <= phi + ARMIJO * min(expected, 0.0) + NOISE * abs(phi)

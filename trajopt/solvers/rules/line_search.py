@@ -57,7 +57,7 @@ class Found(NamedTuple):
 
     @property
     def long_and_good(self) -> bool:
-        """True if mu falls."""
+        """True if mu decreases."""
         return self.alpha > LOWER_AT and self.actual >= LOWER_RATIO * self.expected
 
 

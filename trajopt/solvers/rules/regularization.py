@@ -36,5 +36,5 @@ class Regularization(NamedTuple):
 
     @property
     def saturated(self) -> bool:
-        """True if mu can rise no more."""
+        """True if mu has reached its maximum."""
         return self.mu >= self.largest

@@ -19,7 +19,7 @@ class RoundingTest:
     least: float = inf
     idle: int = 0
 
-    def failed(self, kkt: float, promised: float, size: float) -> bool:
+    def exhausted(self, kkt: float, promised: float, size: float) -> bool:
         """True after more than STALLED such iterations. kkt: of the iterate that a step reached. promised: its expected decrease.
         size: of the cost.
         """

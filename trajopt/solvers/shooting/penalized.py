@@ -70,7 +70,7 @@ def _named(parameters: Mapping[str, Array]) -> dict[str, Array]:
 
 @lru_cache(maxsize=256)
 def _penalized_map(map: Map, equal: tuple[bool, ...]) -> Map:
-    """SolverCache, so that a problem solved again compiles nothing anew; with the derivatives of a map that writes out its own."""
+    """Penalized map, cached so that a problem solved again compiles nothing; with written-out derivatives if the map has them."""
     return composed(map, partial(penalized, equal), _own) if isinstance(map, HasPartials) else PenalizedMap(map, equal)
 
 

@@ -104,7 +104,7 @@ class SQPLoop:
     ) -> None:
         self.nlp, self.options = nlp, options
         self.journal, self.progress, self.damping = Journal(callback), Progress(), Damping()
-        self.rounding, self.precise = RoundingTest(), False
+        self.rounding, self.at_rounding = RoundingTest(), False
         self.contradictions = Contradictions(options.elastic_weight, np.zeros_like(nlp.g_lower))
         self.qps = Subproblems(make_qp_solver(options.qp_solver, lq_solver), lq_solver)
         self.search = LineSearch(options, self.journal, self.qps.near)
@@ -152,7 +152,7 @@ class SQPLoop:
         o, n = self.options, self.progress.iteration
         if at.is_solution(o):
             return termination.converged(self._measured(at))
-        if self.precise:
+        if self.at_rounding:
             return termination.precision_limit(self._measured(at))
         if at.f < -UNBOUNDED_BELOW * self.progress.objective_size and at.violation <= o.constraint_tolerance * max(
             1.0, float(np.abs(at.w).max())
@@ -200,7 +200,7 @@ class SQPLoop:
         damping.learn(taken.alpha, taken.actual >= KEPT * self.test.expected(1.0), self.options.hessian == "exact")
         new = self._recentered(taken.new)
         feasible = new.violation <= self.options.constraint_tolerance
-        self.precise = feasible and self.rounding.failed(new.kkt, promise, max(1.0, abs(new.f)))
+        self.at_rounding = feasible and self.rounding.exhausted(new.kkt, promise, max(1.0, abs(new.f)))
         return new
 
     def _test_of(self, at: Iterate, step: Step, restoring: bool) -> Acceptance:

@@ -72,7 +72,7 @@ class Acceptance(ABC):
 
     @abstractmethod
     def accepts(self, alpha: float, new: Trial) -> bool:
-        """True if the trial at alpha d may be taken; if it is, the test remembers what it must."""
+        """True if the trial at alpha d is acceptable; if so, the test updates its state."""
 
     def expected(self, alpha: float) -> float:
         """Decrease of the merit that the slope promises."""

@@ -160,7 +160,7 @@ class ArraySlot(Slot, ABC):
 
     @abstractmethod
     def serves(self, *given: Any) -> bool:
-        """True if it is made of what is given, with memory for the problem."""
+        """True if it is made of the given parts, and has memory for the problem."""
 
     def close(self) -> None:
         """Give the memory back, or leave it for the next solve: nothing that came from here may be used any more."""

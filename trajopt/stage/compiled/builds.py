@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property, lru_cache
 from typing import Any
 
-from dynamics_backends.compiled.interface.libraries import Aside, in_background, remember_sources
+from dynamics_backends.compiled.interface.libraries import BackgroundProcess, in_background, remember_sources
 from dynamics_backends.compiled.interface.sources import TooLong, TraceError
 from dynamics_backends.symbols import tracing
 from trajopt.stage.compiled.library import Library, sought, source_of
@@ -32,7 +32,7 @@ class Search:
         self.backend, self.shape = backend, shape
         self.library: Library | None = None
         self.is_final = False
-        self.maker: Aside | None = None
+        self.maker: BackgroundProcess | None = None
 
     @cached_property
     def _well(self) -> Any:
@@ -57,7 +57,7 @@ class Search:
 
     @property
     def is_being_made(self) -> bool:
-        """True if another process is at work on it, as far as this one has begun that; a failure is told once."""
+        """True while a background process that this one started compiles it; a failure is reported once."""
         if self.maker is None or not self.maker.finished:
             return self.maker is not None
         if self.maker.complaint and self.maker.complaint not in _told:

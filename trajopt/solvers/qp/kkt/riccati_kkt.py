@@ -35,7 +35,7 @@ class UnstructuredQP(ValueError):
 
 
 def by_stages(qp: QP) -> bool:
-    """True if a QP comes by its stages."""
+    """True if a QP is given by its stages."""
     return isinstance(qp.H, StageHessian) and isinstance(qp.A, StageJacobian)
 
 
