@@ -192,7 +192,7 @@ def refined(
     meta = {**solution.meta, "check": found.report, "rounds": rounds}
     status = solution.status
     if found.again is not None and solves[-1].status.code is not StatusCode.INTERRUPTED:
-        status = no_time_left(limit, f"{found.report} after {rounds} solves")
+        status = no_time_left(limit, f"the check of solve {rounds} found: {found.report}")
     elif not found.good and reason.code is StatusCode.MAX_ITERATIONS:
         status = reason
     elif not found.good and status.acceptable:

@@ -97,4 +97,4 @@ def test_rounds_of_a_refined_task_share_one_time_limit(clock):
     task = replace(build_task(_config(9.9)), ocp=ocp, refined=not_yet)
     found = refined(_config(9.9), task, start, check=False)
     assert found.status.code is to.StatusCode.TIME_LIMIT and found.meta["rounds"] == 3
-    assert found.status.message.endswith("a sphere overlaps the shelf after 3 solves.")
+    assert found.status.message.endswith("the check of solve 3 found: a sphere overlaps the shelf.")
