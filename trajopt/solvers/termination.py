@@ -88,8 +88,6 @@ STALLED_ADVICE = (
     "rounded, raise goal_tolerance."
 )
 REST_OF_BATCH = "The other problems of the batch are not affected."
-ENLARGED = 1e6
-"""Gradient above which a converged status explains that the motion is unstable."""
 
 
 # -- solutions ----------------------------------------------------------------------------------------------------------
@@ -97,9 +95,7 @@ def converged(at: Measured) -> Status:
     """The tests of convergence hold; numbers above their tolerance did not decide, and are given without it."""
     pairs = zip(at.errors, at.tolerances, strict=True)
     decided = Errors(*(t if e is not None and t is not None and e <= t else None for e, t in pairs))
-    why = "; the gradient is large in absolute terms but small compared with its summands: the motion is unstable without feedback"
-    enlarged = at.errors.gradient is not None and at.errors.gradient > ENLARGED
-    message = f"Converged{_after(at.iterations)}: {_numbers(at.errors, decided)}{why if enlarged else ''}."
+    message = f"Converged{_after(at.iterations)}: {_numbers(at.errors, decided)}."
     return Status(StatusCode.CONVERGED, message, kkt=at.errors.kkt)
 
 

@@ -165,6 +165,25 @@ def test_without_checks_the_numbers_of_the_solver_decide():
     assert unchecked_status(failed, 1e-9, np.ones((2, 1)), 1.0) == failed
 
 
+def unstable(engine, x0=2.001):
+    """xdot = x^3 + u near x = 2, where u = -8 holds it: costates of the open loop grow by e^12 a second, for 6 seconds."""
+    system = to.FunctionMap(lambda x, u, t, p: [x[0] * x[0] * x[0] + u[0]], 1, 1)
+    step = to.SampledSystem(to.make_backend(system, "forward_ad", engine=engine), "rk4")
+    hold = to.state_cost(system.manifold, [2.0], 1.0)
+    return to.OCP.single_phase(step, [x0], 300, 0.02, [to.control_cost(1, -8.0, 1e-2), hold], [hold])
+
+
+@pytest.mark.parametrize("engine", ["numpy", pytest.param("auto", marks=pytest.mark.needs_compiler)])
+def test_without_checks_an_unstable_motion_is_optimal_by_the_gradient_under_feedback(engine):
+    """Rounding alone makes the gradient of the open loop larger than the cost."""
+    ocp = unstable(engine)
+    guess = to.Guess(np.full((301, 1), 2.0), np.full((300, 1), -8.0))
+    found = to.solve(ocp, guess, solver="fddp", check=False)
+    several = to.solve_batch([ocp, unstable(engine, 2.0005)], guess=guess, solver="fddp")
+    assert found.status.code is StatusCode.CONVERGED and several.success.all()
+    assert found.history[-1].gradient < 1e-6 and found.history[-2].gradient > 1.0
+
+
 GOOD = Measures(None, 1e-9, 1e-9)
 ENDED = Status(StatusCode.CONVERGED, "Converged.", kkt=1e-9)
 

@@ -29,6 +29,7 @@ class End(IntEnum):
 class Ended(NamedTuple):
     """The end, and the errors of the point where a test was met; change: the share by which the last step lowered the cost.
 
+    gradient: of the open loop, or under the last feedback gains where the scaled KKT error decides the end.
     failed_at: the knot where Quu could not be factorized last, -1 for none.
     """
 

@@ -33,6 +33,7 @@ from trajopt.solvers.methods.shooting_requests import (
     Gains,
     Go,
     Kkt,
+    Optimality,
     Point,
     Rate,
     Request,
@@ -146,9 +147,11 @@ class ShootingMethod:
             end = yield from self._finished()
             if end is None:
                 end = yield from self._advance()
-        kkt = yield from self._measured()
-        if end is End.CHEAPER:
-            kkt = self.cheaper_kkt
+        yield from self._measured()
+        if end in (End.OPTIMAL, End.CHEAPER, End.ROUNDED):  # ends that the gradient of the open loop does not decide
+            found: Optimality = yield Kkt()
+            self.kkt, self.at = found.kkt, self.at._replace(gradient=found.gradient)
+        kkt = self.cheaper_kkt if end is End.CHEAPER else self.kkt
         if gains:
             yield self._gains()
         return self.ended(end)._replace(kkt=kkt)
@@ -180,7 +183,7 @@ class ShootingMethod:
             going, self.going = self.going, STAY
             yield Go(going)
         if self.kkt != self.kkt:
-            self.kkt = yield Kkt()
+            self.kkt = (yield Kkt()).kkt
         return self.kkt
 
     def _finished(self) -> Generator[Request, Any, End | None]:

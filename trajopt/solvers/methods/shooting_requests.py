@@ -108,7 +108,7 @@ class Back(NamedTuple):
 
 
 class Kkt(NamedTuple):
-    """Answer: the scaled KKT error of the iterate under the gains of the last policy."""
+    """Measure the iterate under the gains of the last policy. Answer: an :class:`Optimality`."""
 
 
 class Gains(NamedTuple):
@@ -133,6 +133,13 @@ class Point(NamedTuple):
     defect: float
     gap: float
     violation: float
+
+
+class Optimality(NamedTuple):
+    """The scaled KKT error of an iterate, and the largest entry of its gradient, both under feedback gains."""
+
+    kkt: float
+    gradient: float
 
 
 class Step(NamedTuple):

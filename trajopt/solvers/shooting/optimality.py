@@ -31,17 +31,21 @@ def scaled(found: Stationarity, gradient: Array) -> Array:
     return np.divide(gradient, found.size, out=np.zeros_like(gradient), where=found.size > 0.0)
 
 
-def scaled_kkt(lq: LQProblem, us: Array, bounds: Bounds | None, lq_solver: LQSolver, K: Array | None = None) -> float:
-    """The measure of controls us (N, m) within bounds, under gains K, of which those of controls on a bound do not count.
+def optimality(
+    lq: LQProblem, us: Array, bounds: Bounds | None, lq_solver: LQSolver, K: Array | None = None
+) -> tuple[float, float]:
+    """Return the scaled KKT error and the largest entry of the gradient of controls us (N, m) within bounds, under gains K.
 
-    There the gradient may push outward; its multiplier is that push.
+    Controls on a bound have no gains, and the part of their gradient that pushes outward is the multiplier of the bound.
     """
     gap = float(np.abs(lq.d).max(initial=0.0))
     if bounds is None or not (held := (us <= bounds[0]) | (us >= bounds[1])).any():
         found = lq_solver.stationarity(lq, K)
-        return max(float(np.abs(scaled(found, found.gradient)).max(initial=0.0)), gap)
-    lower, upper = bounds
-    found = lq_solver.stationarity(lq, None if K is None else np.where(held[:, :, None], 0.0, K))
-    inward = np.where(us <= lower, np.minimum(found.gradient, 0.0), found.gradient)
-    inward = np.where(us >= upper, np.maximum(inward, 0.0), inward)
-    return max(float(np.abs(scaled(found, inward)).max(initial=0.0)), gap)
+        inward = found.gradient
+    else:
+        lower, upper = bounds
+        found = lq_solver.stationarity(lq, None if K is None else np.where(held[:, :, None], 0.0, K))
+        inward = np.where(us <= lower, np.minimum(found.gradient, 0.0), found.gradient)
+        inward = np.where(us >= upper, np.maximum(inward, 0.0), inward)
+    kkt = float(np.abs(scaled(found, inward)).max(initial=0.0))
+    return max(kkt, gap), float(np.abs(inward).max(initial=0.0))

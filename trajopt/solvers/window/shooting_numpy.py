@@ -27,6 +27,7 @@ from trajopt.solvers.methods.shooting_requests import (
     Gains,
     Go,
     Kkt,
+    Optimality,
     Point,
     Rate,
     Roll,
@@ -39,7 +40,7 @@ from trajopt.solvers.shooting import iterate
 from trajopt.solvers.shooting.curve import bend_of
 from trajopt.solvers.shooting.ddp_model import Damping, Model, Problem
 from trajopt.solvers.shooting.iterate import Iterate, measured, rolled_out, second_order, slope, step_of, violation
-from trajopt.solvers.shooting.optimality import scaled_kkt
+from trajopt.solvers.shooting.optimality import optimality
 from trajopt.solvers.window.slots import Answering
 from trajopt.stage.evaluation import Candidates, Direction as Along, Evaluator, Shooting
 
@@ -89,7 +90,7 @@ class ShootingNumpy(Answering):
             Choose: self._choose,
             Go: lambda r: self._go(r.going),
             Back: lambda _: self._back(),
-            Kkt: lambda _: self._kkt(self.at, self._policy),
+            Kkt: lambda _: self._optimality(self.at, self._policy),
             Gains: self._gains,
         }
 
@@ -161,10 +162,10 @@ class ShootingNumpy(Answering):
     def _back(self) -> None:
         self._at = self._best
 
-    def _kkt(self, at: Iterate, policy: Policy | None) -> float:
+    def _optimality(self, at: Iterate, policy: Policy | None) -> Optimality:
         with self.journal.timed("backward"):
             K = None if policy is None else policy.K
-            return scaled_kkt(at.expansion.lq, at.us, self.ocp.control_bounds, self.lq_solver, K)
+            return Optimality(*optimality(at.expansion.lq, at.us, self.ocp.control_bounds, self.lq_solver, K))
 
     def _rate(self, r: Rate) -> tuple[float, float]:
         place, at = self._places[r.place], self.at
@@ -173,7 +174,7 @@ class ShootingNumpy(Answering):
         with self.journal.timed("backward"):
             left = (1.0 - r.alpha) * at.expansion.lq.d
             along = slope(new.expansion.lq, step.policy.K, step.linear, left, self.lq_solver)
-        return self._kkt(new, step.policy), along
+        return self._optimality(new, step.policy).kkt, along
 
     # -- steps --------------------------------------------------------------------------------------------------------------
     def _bounds(self) -> Bounds | None:
@@ -200,7 +201,7 @@ class ShootingNumpy(Answering):
             self._policy = policy
         size = max(float(np.abs(part).max(initial=0.0)) for part in linear)
         trial = self._rolled(place, place.step, np.ones(1))[0] if r.rolled else REFUSED
-        return Step(-1, place.step.D1, float(D2), size, self._kkt(at, policy), trial)
+        return Step(-1, place.step.D1, float(D2), size, self._optimality(at, policy).kkt, trial)
 
     def _lq_solution(self, problem: Problem, damping: Damping) -> tuple[Policy, LQStep, float]:
         """A policy, its linear trajectory, and D2. Bounds on the controls of parabolas are kept by roll-outs."""

@@ -33,6 +33,7 @@ from trajopt.solvers.methods.shooting_requests import (
     Gains,
     Go,
     Kkt,
+    Optimality,
     Point,
     Rate,
     Roll,
@@ -80,7 +81,7 @@ def source() -> str:
 
 SlotData, ProblemData, PhaseData = structs_in(source(), "shooting_t", "shooting_problem_t", "phase_t")
 _ANSWER = SlotData.answer_0.offset
-_POINT_ANSWER, _STEP_ANSWER, _TRIAL_ANSWER, _RATE_ANSWER = Struct("6d"), Struct("7d"), Struct("2d"), Struct("2d")
+_POINT_ANSWER, _STEP_ANSWER, _TRIAL_ANSWER, _PAIR_ANSWER = Struct("6d"), Struct("7d"), Struct("2d"), Struct("2d")
 _TRIALS_ANSWER = [Struct(f"{2 * count}d") for count in range(TRIALS + 1)]
 REFUSED = Trial(math.inf, math.inf)
 
@@ -230,7 +231,7 @@ class ShootingSlot(ArraySlot):
         self._try, self._close_gaps = function("roll", "pll", ctypes.c_long), function("correct", "pl")
         self._expand, self._measure = function("expand", "pl"), function("rate", "pd")
         self._go, self._back = function("go", "pl"), function("back", "p")
-        self._kkt, self._sweep = function("kkt", "p", ctypes.c_double), function("gains", "pd")
+        self._kkt, self._sweep = function("kkt", "p"), function("gains", "pd")
         self._put = function("put", "p")
         self._answers = {
             Start: lambda _: self._started(),
@@ -242,7 +243,7 @@ class ShootingSlot(ArraySlot):
             Choose: lambda _: None,
             Go: lambda r: self._go(self.address, r.going),
             Back: lambda _: self._back(self.address),
-            Kkt: lambda _: self._kkt(self.address),
+            Kkt: lambda _: self._optimality(),
             Gains: lambda r: self._sweep(self.address, r.mu),
         }
 
@@ -267,7 +268,11 @@ class ShootingSlot(ArraySlot):
 
     def _rated(self, r: Rate) -> tuple[float, float]:
         self._measure(self.address, r.alpha)
-        return _RATE_ANSWER.unpack_from(self.data, _ANSWER)
+        return _PAIR_ANSWER.unpack_from(self.data, _ANSWER)
+
+    def _optimality(self) -> Optimality:
+        self._kkt(self.address)
+        return _new(Optimality, _PAIR_ANSWER.unpack_from(self.data, _ANSWER))
 
     def point(self) -> Point:
         """The last answer, if it was a point."""

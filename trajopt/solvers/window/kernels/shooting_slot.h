@@ -162,7 +162,17 @@ static double slope(const shooting_t *s, const iterate_t *e, const double *gaps,
     return sum;
 }
 
-/* The scaled measure of optimality under the gains of the policy: see optimality.py.  It may have been found with the direction. */
+/* The gradient of control number i (of N m) under the gains of the policy; one that pushes against a bound counts as zero. */
+static double inward(const shooting_t *s, const iterate_t *e, long i)
+{
+    double g = s->bounded.g[i];
+    if (s->lower && e->us[i] <= s->lower[i]) g = fmin(g, 0.0);
+    if (s->lower && e->us[i] >= s->upper[i]) g = fmax(g, 0.0);
+    return g;
+}
+
+/* The scaled KKT error under the gains of the policy: see optimality.py.  It may have been found with the direction.  The gradient under these gains
+   stands in `bounded.g` then. */
 static double kkt(shooting_t *s, iterate_t *e)
 {
     const long N = s->N, n = s->sweeps.n, m = s->sweeps.m;
@@ -172,14 +182,10 @@ static double kkt(shooting_t *s, iterate_t *e)
     const lq_problem lq = lq_of(e, N);
     const double *K = free_gains(s, e);
     double most = largest(e->d, N * n);
-    double *lambda = s->bounded.lambda, *g = s->bounded.g;
-    s->sweeps.stationarity(&lq, K, lambda, g, s->size);
+    s->sweeps.stationarity(&lq, K, s->bounded.lambda, s->bounded.g, s->size);
     for (long i = 0; i < N * m; i++) {
         const double size = s->size[i % m];
-        double inward = g[i];
-        if (s->lower && e->us[i] <= s->lower[i]) inward = fmin(inward, 0.0);
-        if (s->lower && e->us[i] >= s->upper[i]) inward = fmax(inward, 0.0);
-        if (size > 0.0) most = fmax(most, fabs(inward) / size);
+        if (size > 0.0) most = fmax(most, fabs(inward(s, e, i)) / size);
     }
     return most;
 }
@@ -499,11 +505,15 @@ EXPORT void shooting_back(shooting_t *s)
     for (s->fresh = 0; s->fresh == s->at; s->fresh++) {}
 }
 
-EXPORT double shooting_kkt(shooting_t *s)
+EXPORT void shooting_kkt(shooting_t *s)
 {
-    const double began = now(), found = kkt(s, here(s));
+    const double began = now();
+    const iterate_t *e = here(s);
+    double gradient = 0.0;
+    s->answer[0] = kkt(s, here(s));
+    for (long i = 0; i < s->N * s->sweeps.m; i++) gradient = fmax(gradient, fabs(inward(s, e, i)));
+    s->answer[1] = gradient;
     s->seconds[BACKWARD] += now() - began;
-    return found;
 }
 
 /* Begin the gains about the iterate: `bounded.sweep` is the sweep for them. */
