@@ -55,8 +55,6 @@ $(STAMP): pyproject.toml setup.py constraints.txt tools/install_cyipopt.py
 	@$(BIN)/python tools/install_cyipopt.py </dev/null
 	@$(INSTALL) '.[scene]' </dev/null || \
 	  echo 'warning: without the extra scene, motions among obstacles are checked with capsules only, and no paths around them are planned' >&2
-	@echo 'Building the kernels shared by many robots ...'
-	@$(BIN)/trajopt cache --prebuild </dev/null || echo 'warning: without prebuilt kernels first solves take longer' >&2
 	@touch $@
 
 kernels: $(STAMP)

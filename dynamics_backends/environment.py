@@ -7,7 +7,6 @@
 | TRAJOPT_CACHE_DIR | folder of compiled kernels | the user's cache folder |
 | CC | C compiler with its options, as in a shell | the first of cc, gcc, clang, ziglang |
 | TRAJOPT_MARCH | instruction set, as -march takes it, such as x86-64-v3 | the best of this processor |
-| TRAJOPT_PREBUILT_DIR | folder of kernels built with the installation | beside the installed packages |
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from pathlib import Path
 from dynamics_backends.user_input import InputError, quoted
 
 THREADS, START, COMPILER, MARCH = "TRAJOPT_THREADS", "TRAJOPT_START", "CC", "TRAJOPT_MARCH"
-CACHE_FOLDER, PREBUILT_FOLDER = "TRAJOPT_CACHE_DIR", "TRAJOPT_PREBUILT_DIR"
+CACHE_FOLDER = "TRAJOPT_CACHE_DIR"
 STARTS = ("compiled", "at once")
 MOST_THREADS = 4096
 

@@ -16,8 +16,8 @@ from functools import lru_cache
 from pathlib import Path
 
 ROOT = 0
-OWNER_ONLY, READABLE = 0o700, 0o755
-"""Modes of folders: of a user's cache, and of kernels that are built with an installation."""
+OWNER_ONLY = 0o700
+"""The mode of a user's cache folder."""
 FILE = 0o644
 """The mode of files in them; their folder restricts who reads them."""
 
@@ -37,18 +37,18 @@ def problem_of(folder: Path) -> str:
     return _problem_on_path(folder.absolute(), found.st_mode, found.st_uid, found.st_gid)
 
 
-def trusted_folder(folder: Path, mode: int = OWNER_ONLY) -> Path:
-    """The folder, made with this mode where it is not there, as are its parents. Raises OSError, UntrustedFolder."""
+def trusted_folder(folder: Path) -> Path:
+    """The folder, made for its owner alone where it is not there, as are its parents. Raises OSError, UntrustedFolder."""
     for part in () if folder.is_dir() else (*reversed(folder.parents), folder):
         try:
-            part.mkdir(mode)
+            part.mkdir(OWNER_ONLY)
         except FileExistsError:
             continue
         except OSError:
             if not part.is_dir():  # the root of a read-only file system is there, too
                 raise
         else:
-            part.chmod(mode)  # the process's umask may have taken bits away
+            part.chmod(OWNER_ONLY)  # the process's umask may have taken bits away
     problem = problem_of(folder)
     if problem:
         raise UntrustedFolder(problem)

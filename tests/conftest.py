@@ -11,7 +11,6 @@ for _threads in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "
     os.environ.setdefault(_threads, "1")
 
 os.environ["TRAJOPT_START"] = "compiled"  # which engine serves is no matter of chance
-os.environ["TRAJOPT_PREBUILT_DIR"] = str(Path(__file__).with_name("no_such_folder"))  # nor of the installation
 
 _compiler = next((name for name in ("cc", "gcc", "clang") if shutil.which(name)), None)
 if _compiler:  # at -O3, as the documentation's examples are compiled, it takes two thirds of the suite's processor time

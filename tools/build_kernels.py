@@ -1,7 +1,8 @@
 """Build the C library of the package, for every instruction set, in place or in another folder.
 
-dynamics_backends writes the recursions from the algorithms in Python. Objects are cached in build/kernels by the hash of their
-source, so that a second build compiles what has changed. CC names the compiler (default: cc, gcc or clang).
+dynamics_backends writes the recursions from the algorithms in Python; trajopt gives the kernels of its solvers. Objects are
+cached in build/kernels by the hash of their source, so that a second build compiles what has changed. CC names the compiler
+(default: cc, gcc or clang).
 
 Usage: python tools/build_kernels.py [--here]
 """
@@ -48,6 +49,7 @@ from dynamics_backends.rigid_body.derivatives import (  # noqa: E402
 from dynamics_backends.rigid_body.passes.passes import Program  # noqa: E402
 from dynamics_backends.rigid_body.spatial.joints import JOINTS  # noqa: E402
 from dynamics_backends.systems.bodies import rigid_body_quantities  # noqa: E402
+from trajopt import kernel_sources  # noqa: E402
 
 MODULES = (
     *(aba, crba, kinematics, regressor, rnea, contact_dynamics, fd_derivatives, fd_second_order, fd_tensors),
@@ -111,7 +113,11 @@ def sources() -> dict[str, str]:
         found[f"steps_{name}"] = "\n".join([steps_source.source(law), steps])
     lanes = "\n".join([header("library.h"), prelude(), "EXPORT long lanes(void) { return LANES; }"])
     tables = [_table(found, "loop", "name"), _table(found, "steps", "law")]
-    return {**found, "library": "\n".join([lanes, header("loops.h"), header("steps.h"), *tables])}
+    return {
+        **found,
+        **kernel_sources.sources(),
+        "library": "\n".join([lanes, header("loops.h"), header("steps.h"), *tables]),
+    }
 
 
 def _table(names: Sequence[str] | dict[str, str], kind: str, key: str) -> str:

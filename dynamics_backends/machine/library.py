@@ -5,10 +5,11 @@ The best instruction set of this processor is taken; the environment variable TR
 
 from __future__ import annotations
 
+import ctypes
 import os
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from dynamics_backends import environment
 from dynamics_backends.machine.instruction_sets import PROCESSOR, instruction_sets, library_file
@@ -25,13 +26,15 @@ class LibraryMissing(ImportError):
 
 try:
     from dynamics_backends.machine._declarations import ffi  # type: ignore[import-not-found, unused-ignore]
-except ModuleNotFoundError as _error:
-    raise LibraryMissing(f"the C library of the package was not built ({_error}): {_REMEDY}") from _error
+except ModuleNotFoundError:  # while the library is built
+    ffi = cast(Any, None)
 
 
 @lru_cache(maxsize=8)
 def _opened(file: Path) -> Any:
     """A loaded library; it stays loaded, since functions do not keep it."""
+    if ffi is None:
+        raise LibraryMissing(f"the C library of the package was not built: {_REMEDY}")
     if not file.is_file():
         raise LibraryMissing(f"the C library {file} is missing: {_REMEDY}")
     try:
@@ -69,3 +72,26 @@ def library() -> Any:
 def lanes() -> int:
     """Doubles in a vector of the library."""
     return int(library().lanes())
+
+
+def kernels(lanes: int | None = None) -> ctypes.CDLL:
+    """The library for the chosen instruction set, for functions that take addresses of arrays.
+
+    lanes: doubles in a vector that other code works with, such as compiled stages; then the library with as many.
+    Raises LibraryMissing, InputError.
+    """
+    return _kernels(chosen_instructions(), lanes)
+
+
+@lru_cache(maxsize=8)
+def _kernels(chosen: str, lanes: int | None) -> ctypes.CDLL:
+    known = instruction_sets()
+    usable = known[: _opened(PROCESSOR).best_instruction_set() + 1]
+    for name in (chosen, *usable):
+        file = library_file(name)
+        if lanes is None or _opened(file).lanes() == lanes:
+            return ctypes.CDLL(str(file))
+    raise InputError(
+        f"the C library has no vectors of {lanes} doubles for this processor, which the compiler in CC makes: unset CC, or set "
+        f"{environment.MARCH} to {' or '.join(usable)}"
+    )

@@ -46,7 +46,6 @@ VARIABLES = {
     "TRAJOPT_START": ("abc", " ", "at_once", "at once", "COMPILED"),
     "CC": (" ", '"', "'", "/", "/bin/true", "/bin/echo", "/nowhere/cc", "''", "cat", "\t", "gcc --nonsense"),
     "TRAJOPT_CACHE_DIR": ("/dev/null", "/dev/null/x", " ", "/proc/x", "a" * 300, "\udcff\udcfe", "file"),
-    "TRAJOPT_PREBUILT_DIR": ("/dev/null", "/proc/self/x", " ", "a" * 300, "\udcff"),
     "ROS_PACKAGE_PATH": (":::", "a" * 5000, "\udcff", "/dev/null"),
 }
 

@@ -87,7 +87,7 @@ def compiler() -> Iterator[tuple[str, str]]:
 
 
 def engine() -> Iterator[tuple[str, str]]:
-    """Threads, the kernel cache, and what was built with the installation."""
+    """Threads, the C library, and the kernel cache."""
     from dynamics_backends.compiled.runtime.memory import default_threads
 
     source = (
@@ -98,7 +98,6 @@ def engine() -> Iterator[tuple[str, str]]:
     yield "threads", f"{default_threads()} ({source})"
     yield "C library", _library()
     yield "kernel cache", str(contents())
-    yield "prebuilt", _built_ahead()
 
 
 def _library() -> str:
@@ -109,20 +108,6 @@ def _library() -> str:
         return f"{chosen_instructions() or platform.machine()}, {lanes()} doubles in a vector"
     except (ImportError, ValueError) as error:
         return str(error)
-
-
-def _built_ahead() -> str:
-    from dynamics_backends.compiled.runtime import prebuilt
-    from dynamics_backends.compiled.runtime.cache import prebuilt_folder
-    from dynamics_backends.compiled.runtime.toolchain import CompilerError
-
-    try:
-        reason = prebuilt.outdated()
-    except CompilerError:
-        return "none, no compiler"
-    if not reason:
-        return str(contents(prebuilt_folder()))
-    return f"{reason}; until then first solves take longer"
 
 
 def missing() -> Iterator[tuple[str, str]]:

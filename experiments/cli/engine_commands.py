@@ -61,23 +61,12 @@ def doctor() -> None:
 
 @click.command()
 @click.option("--clear", is_flag=True, help="Delete all compiled kernels.")
-@click.option(
-    "--prebuild",
-    is_flag=True,
-    help="Compile the kernels shared by many robots into the installation; `make venv` does this.",
-)
 @command
-def cache(clear: bool, prebuild: bool) -> None:
-    """Show the cache of compiled kernels, clear it, or prebuild kernels shared by many robots."""
-    from dynamics_backends.compiled.runtime.toolchain import CompilerError
+def cache(clear: bool) -> None:
+    """Show the cache of compiled kernels, or clear it."""
     from experiments.cli import kernel_cache
 
-    if prebuild:
-        try:
-            click.echo(str(kernel_cache.prebuild()))
-        except (CompilerError, OSError) as error:
-            fail(str(error))
-    elif clear:
+    if clear:
         removed = kernel_cache.clear()
         click.echo(f"removed {removed.kernels} kernels, {removed.size / 2**20:.1f} MiB, from {removed.folder}")
     else:
@@ -161,17 +150,10 @@ def shown(step: str, *, quiet: bool = False) -> Iterator[None]:
 
 @contextmanager
 def shown_beside() -> Iterator[None]:
-    """Print a line on the error stream if background compilation takes more than a second; the first line says if the prebuilt
-    kernels are outdated."""
-    from dynamics_backends.compiled.runtime import prebuilt, progress
+    """Print a line on the error stream if background compilation takes more than a second."""
+    from dynamics_backends.compiled.runtime import progress
 
-    reasons = iter([prebuilt.outdated])
-
-    def say(line: str) -> None:
-        reason = next(reasons, str)()
-        click.echo(f"{line}; {reason}" if reason else line, err=True)
-
-    with progress.told_beside(say):
+    with progress.told_beside(lambda line: click.echo(line, err=True)):
         yield
 
 

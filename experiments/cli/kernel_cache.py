@@ -1,20 +1,18 @@
-"""Cache of compiled kernels: contents, clearing, prebuilding."""
+"""Cache of compiled kernels: contents, clearing, compilation."""
 
 from __future__ import annotations
 
-import os
 import re
 import tempfile
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from dynamics_backends.compiled.runtime.cache import cache_folder, prebuilt_folder
+from dynamics_backends.compiled.runtime.cache import cache_folder
 from dynamics_backends.compiled.runtime.stale_files import remove_stale_files
-from dynamics_backends.trusted_files import READABLE, problem_of, trusted_folder
+from dynamics_backends.trusted_files import problem_of
 from experiments.analysis.environment import with_variable
 
 if TYPE_CHECKING:
@@ -41,9 +39,9 @@ class Contents(NamedTuple):
         return f"{self.folder}: {count}, {self.size / 2**20:.1f} MiB, {self.problem or 'writable'}"
 
 
-def contents(folder: Path | None = None) -> Contents:
-    """What a folder of kernels holds now, default the cache."""
-    folder = folder or cache_folder()
+def contents() -> Contents:
+    """The kernels in the cache."""
+    folder = cache_folder()
     own = [path for path in folder.iterdir() if _is_own(path)] if folder.is_dir() else []
     return Contents(folder, sorted(own), sum(map(_size, own)), _problem(folder))
 
@@ -80,25 +78,6 @@ def clear() -> Contents:
     for path in before.files:
         path.unlink(missing_ok=True)
     return before
-
-
-def prebuild() -> Contents:
-    """Build the kernels that serve many robots, in the folder that belongs to the installation; returns what it holds then.
-
-    Raises CompilerError, and OSError where the folder cannot be written.
-    """
-    from dynamics_backends.compiled.runtime import prebuilt
-    from dynamics_backends.compiled.runtime.toolchain import find_toolchain
-    from dynamics_backends.compiled.runtime.trace_cache import remember_sources
-    from trajopt.solvers.prebuilt import steps
-
-    folder = trusted_folder(prebuilt_folder(), READABLE)
-    with cached_in(folder), ThreadPoolExecutor(os.cpu_count() or 1) as pool:
-        find_toolchain()
-        list(pool.map(lambda step: step(), steps()))
-        remember_sources()
-        prebuilt.note_built()
-        return contents()
 
 
 def cached_in(folder: Path) -> AbstractContextManager[None]:

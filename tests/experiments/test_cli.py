@@ -846,7 +846,7 @@ def test_version():
 def test_a_robot_is_solved_without_a_compiler(tmp_path):
     command = [sys.executable, "-c", "from experiments.cli.main import main; main()", "solve", "ur5_reach"]
     command += ["--set", "output.plots=false", "--out", str(tmp_path / "out")]
-    folders = {"TRAJOPT_CACHE_DIR": str(tmp_path / "cache"), "TRAJOPT_PREBUILT_DIR": str(tmp_path / "prebuilt")}
+    folders = {"TRAJOPT_CACHE_DIR": str(tmp_path / "cache")}
     environment = {**os.environ, **folders, "CC": "/nonexistent/cc", "PYTHONPATH": str(Path(__file__).parents[2])}
     done = subprocess.run(
         command, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False

@@ -3,16 +3,14 @@
 import csv
 import sys
 import tomllib
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
-from dynamics_backends.compiled.runtime import prebuilt, progress, toolchain
 from experiments.analysis.operations import FUNCTIONS, HEADER, PUBLISHED, TYPES, by_type, load, operation_counts, table
 from experiments.cli import doctor, kernel_cache
-from experiments.cli.engine_commands import cache, compile_config, doctor as doctor_command, ops, shown_beside
+from experiments.cli.engine_commands import cache, compile_config, doctor as doctor_command, ops
 
 ROOT = Path(__file__).resolve().parents[2]
 COUNTS = {  # of this project, exact: a change is a change of the algorithms or of the tracing
@@ -105,52 +103,6 @@ def test_doctor_without_a_compiler_names_the_remedy(monkeypatch):
     result = run(doctor_command)
     assert result.exit_code == 0
     assert "no working C compiler" in result.output and "correct or unset CC" in result.output
-
-
-@pytest.fixture
-def built_ahead(tmp_path, monkeypatch):
-    """An installation whose kernels have just been built."""
-    monkeypatch.setenv("TRAJOPT_PREBUILT_DIR", str(tmp_path))
-    prebuilt.note_built()
-
-
-@pytest.mark.needs_compiler
-def test_doctor_tells_that_what_was_built_ahead_serves(built_ahead, tmp_path):
-    assert [line for line in doctor.report() if "prebuilt" in line and str(tmp_path) in line]
-    assert not [line for line in doctor.report() if "cache --prebuild" in line]
-
-
-@pytest.mark.needs_compiler
-@pytest.mark.parametrize(
-    ("changed", "message"),
-    [
-        ("sources", "older than the sources"),
-        ("processor", "another compiler or processor"),
-        ("nothing there", "no prebuilt kernels"),
-    ],
-)
-def test_outdated_kernels_are_told_with_the_remedy(built_ahead, changed, message, tmp_path, monkeypatch, capsys):
-    """By the doctor, and once where a solve waits for what is compiled beside it."""
-    if changed == "sources":
-        monkeypatch.setattr(prebuilt, "environment", lambda: b"edited")
-    elif changed == "processor":
-        monkeypatch.setattr(toolchain, "cpu_features", lambda: "another processor")
-    else:
-        (tmp_path / prebuilt.FILE).unlink()
-    assert [line for line in doctor.report() if message in line and "trajopt cache --prebuild" in line]
-    monkeypatch.setattr(progress, "told_beside", _twice)
-    with shown_beside():
-        pass
-    first, second = capsys.readouterr().err.splitlines()
-    assert first.startswith("compiling") and message in first and "trajopt cache --prebuild" in first
-    assert second == "compiling"
-
-
-@contextmanager
-def _twice(say):
-    say("compiling")
-    say("compiling")
-    yield
 
 
 def test_doctor_names_the_ipopt_of_cyipopt(monkeypatch):

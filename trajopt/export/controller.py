@@ -17,7 +17,7 @@ from dynamics_backends.compiled.interface.sources import constant, dynamics_sour
 from dynamics_backends.protocol import Array, unwrapped
 from trajopt.export.example_start import ExampleStart, example_start
 from trajopt.guesses.guesses import Guess
-from trajopt.lq.compiled_lq import lq_source
+from trajopt.lq import compiled_lq
 from trajopt.problem.impact_stage import JUMP
 from trajopt.problem.ocp import OCP, Sampling
 from trajopt.problem.terms import CostTerm
@@ -197,13 +197,13 @@ def _in_comment(name: str) -> str:
 
 def _source(ocp: OCP, sampled: Sampling, stage: StageSource) -> str:
     prelude = (files("dynamics_backends.compiled") / "templates" / "lanes" / "scalar.h").read_text()
-    sizes = f"#define NDX {ocp.manifold.ndx}\n#define SUBSTEPS {sampled.substeps}"
+    sizes = f"#define NDX {ocp.manifold.ndx}\n#define SUBSTEPS {sampled.substeps}\n#define N_ NDX\n#define M_ NU"
     parts = [
         '#include "prefix.h"',
         prelude,
         sizes,
         stage.source,
-        lq_source(),
+        compiled_lq.source(),
         _template("controller.c"),
     ]
     return "\n".join([*parts, _defaults(ocp)])

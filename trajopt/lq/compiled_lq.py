@@ -1,13 +1,11 @@
-"""The LQ problem of :mod:`trajopt.lq.lq` solved by compiled kernels with its sizes known at compile time.
+"""The LQ problem of :mod:`trajopt.lq.lq` solved by kernels of the C library.
 
 Functions and numbers are those of that module.
 """
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
-import threading
 from functools import lru_cache
 from importlib.resources import files
 from struct import Struct
@@ -15,15 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dynamics_backends.compiled.interface.libraries import (
-    CompilerError,
-    address,
-    bound,
-    is_there,
-    load,
-    prelude,
-    template,
-)
+from dynamics_backends.compiled.interface.libraries import address, bound, kernels, prelude, template
 from dynamics_backends.protocol import Array
 from trajopt.lq import box_qp, definite_shift
 from trajopt.lq.lq import Bounds, LQProblem, LQStep, Policy, Stationarity
@@ -38,49 +28,30 @@ _CONSTANTS = {
     "MARGIN": definite_shift.MARGIN,
 }
 """Constants that the C text takes from Python."""
-_loading = threading.Lock()
-"""Held while a library is compiled or loaded, so that none is compiled twice."""
-_KERNELS = ("lq_types.h", "numbers.h", "small_matrices.h", "box_qp.h", "definite_shift.h", "riccati.h")
+_PRODUCTS = ("lq_types.h", "numbers.h", "small_matrices.h")
+_RICCATI = ("box_qp.h", "definite_shift.h", "riccati.h")
 
 
-def lq_source(left_out: tuple[str, ...] = ()) -> str:
-    """The C text of the kernels, to stand behind the sizes NDX and NU."""
+def source() -> str:
+    """The C text of the kernels for one problem."""
+    return _text(*_PRODUCTS, *_RICCATI)
+
+
+def source_abreast() -> str:
+    """The C text of the kernels with a problem in each lane: of riccati.h, directions.h and attempts.h."""
+    kernels = ("box_qp.h", "riccati.h", "directions.h", "attempts.h")
+    return "\n".join([prelude(), template("lanes/rows.h"), "#define ABREAST", _text(*_PRODUCTS, *kernels)])
+
+
+def _text(*names: str) -> str:
     folder = files("trajopt.lq") / "kernels"
     constants = [f"#define {name} {value}" for name, value in _CONSTANTS.items()]
-    return "\n".join([*constants, *((folder / name).read_text() for name in _KERNELS if name not in left_out)])
-
-
-@lru_cache(maxsize=16)
-def _library(ndx: int, nu: int) -> ctypes.CDLL:
-    return load(source(ndx, nu))
-
-
-def source(ndx: int, nu: int) -> str:
-    """The C text of the kernels for n = ndx states and m = nu controls."""
-    return f"#define NDX {ndx}\n#define NU {nu}\n{lq_source()}"
-
-
-@lru_cache(maxsize=16)
-def abreast(ndx: int, nu: int) -> ctypes.CDLL:
-    """The sweeps with one problem in each lane: of kernels/riccati.h, directions.h and attempts.h."""
-    head = [
-        prelude(),
-        template("lanes/rows.h"),
-        f"#define ABREAST\n#define NDX {ndx}\n#define NU {nu}",
-    ]
-    with _loading:
-        last = [(files("trajopt.lq") / "kernels" / name).read_text() for name in ("directions.h", "attempts.h")]
-        return load("\n".join([*head, lq_source(left_out=("definite_shift.h",)), *last]))
-
-
-def at_once(ndx: int, nu: int) -> bool:
-    """True if the library for a size is ready; else it is compiled in the background."""
-    return is_there(source(ndx, nu))
+    return "\n".join([*constants, *((folder / name).read_text() for name in names)])
 
 
 # The structs of kernels/riccati.h, packed: a ctypes.Structure takes longer to fill than a small sweep's knot to compute.
-_PROBLEM = Struct("8P l")
-"""lq_problem: the addresses of A .. r, and N."""
+_PROBLEM = Struct("8P l 2i")
+"""lq_problem: the addresses of A .. r, N, n and m."""
 _BOUNDS = Struct("2P")
 """lq_bounds: the addresses of lower and upper."""
 _POLICY = Struct("4P")
@@ -107,35 +78,17 @@ class KnotCurvatures(NamedTuple):
     kept: Any
 
 
-def load_ahead(ndx: int, nu: int) -> threading.Thread:
-    """Compile or load what problems of a size need, in a thread that may be joined; a failure shows again where it is asked for."""
-
-    def load_quietly() -> None:
-        with contextlib.suppress(CompilerError, OSError):
-            CompiledLQ(ndx, nu)
-
-    thread = threading.Thread(target=load_quietly, daemon=True)
-    thread.start()
-    return thread
-
-
 class CompiledLQ:
     """An :class:`~trajopt.lq.lq_solver.LQSolver` for problems with n = ndx states and m = nu controls."""
 
     def __init__(self, ndx: int, nu: int) -> None:
         self.n, self.m = ndx, nu
-        with _loading:
-            library = _library(ndx, nu)
+        library = kernels()
         self._riccati = bound(library, "lq_riccati", "pp dd pp", ctypes.c_long)
         self._adjoint = bound(library, "lq_adjoint", "ppp")
         self._stationarity = bound(library, "lq_stationarity", "pppp p")
         self._finite = bound(library, "lq_finite", "p", ctypes.c_int)
         self._linear_rollout = bound(library, "lq_rollout", "ppp ppp")
-
-    @property
-    def functions(self) -> tuple[Any, ...]:
-        """Functions of kernels/riccati.h that a solver in C calls: riccati, adjoint, stationarity, finite, rollout."""
-        return self._riccati, self._adjoint, self._stationarity, self._finite, self._linear_rollout
 
     def solve_riccati(
         self, lq: LQProblem, mu: float = 0.0, regularize: str = "control", bounds: Bounds | None = None
@@ -209,25 +162,15 @@ class CompiledLQ:
         return LQStep(dx, du), (float(change[0]), float(change[1]))
 
 
-_loaded: dict[tuple[int, int], CompiledLQ] = {}
-
-
+@lru_cache(maxsize=64)
 def compiled_lq(ndx: int, nu: int) -> CompiledLQ:
     """The solver of problems of a size, which knows nothing of any of them."""
-    found = _loaded.get((ndx, nu))
-    if found is None:
-        found = _loaded[ndx, nu] = CompiledLQ(ndx, nu)
-    return found
-
-
-def loaded_lq(ndx: int, nu: int) -> CompiledLQ | None:
-    """The solver of problems of a size, if this process has loaded it already."""
-    return _loaded.get((ndx, nu))
+    return CompiledLQ(ndx, nu)
 
 
 def _problem(data: list[Array]) -> bytes:
     """An lq_problem of the blocks A .. r, to be kept by the caller during a call in C."""
-    return _PROBLEM.pack(*map(address, data), len(data[0]))
+    return _PROBLEM.pack(*map(address, data), *data[1].shape)
 
 
 def _limits(bounds: Bounds | None) -> tuple[list[Array], bytes | None]:

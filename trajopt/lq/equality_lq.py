@@ -25,9 +25,7 @@ import ctypes
 import itertools
 import math
 from collections.abc import Sequence
-from functools import lru_cache
 from importlib.resources import files
-from typing import Any
 
 import numpy as np
 
@@ -35,19 +33,17 @@ from dynamics_backends.compiled.interface.libraries import (
     address,
     aligned,
     bound,
-    load,
+    kernels,
     prelude,
     struct_of,
     template,
 )
 from dynamics_backends.protocol import Array
 
-KERNELS = tuple(("trajopt.lq", name) for name in ("equality_types.h", "equality_knot.h", "equality_riccati.h"))
-"""The recursion, behind the products of small matrices."""
 _LINE = 8  # doubles of a line of the cache
-_Matrices = struct_of("elq_matrices", "A B Q S R C D row N:l shift:d soft:d")
+_Matrices = struct_of("elq_matrices", "A B Q S R C D row N:l n:i m:i shift:d soft:d")
 _Vectors = struct_of("elq_vectors", "d q r e")
-_Factors = struct_of("elq_factors", "knots turned F most:l")
+_Factors = struct_of("elq_factors", "P K ux uu G counts turned F most:l")
 _Step = struct_of("elq_step", "dx du lambda y room")
 
 
@@ -61,29 +57,21 @@ def allotted(shapes: Sequence[tuple[int, ...]]) -> tuple[list[Array], list[int]]
     return arrays, [at + 8 * i for i in starts[:-1]]
 
 
-def kernel_source(ndx: int, nu: int, kernels: Sequence[tuple[str, str]]) -> str:
-    """The text of kernels, each a package and a file, behind the sizes and the products of small matrices."""
-    products = [("trajopt.lq", name) for name in ("numbers.h", "small_matrices.h")]
-    texts = [(files(p) / "kernels" / n).read_text() for p, n in (*products, *kernels)]
-    return "\n".join([f"#define NDX {ndx}\n#define NU {nu}", *texts])
+def source() -> str:
+    """The C text of the recursion for one problem."""
+    return kernel_text("numbers.h", "small_matrices.h", "equality_knot.h", "equality_riccati.h")
 
 
-def source(ndx: int, nu: int) -> str:
-    """The text of the recursion for n = ndx states and m = nu controls."""
-    return kernel_source(ndx, nu, KERNELS)
+def source_abreast() -> str:
+    """The C text of the factorization with a problem in each lane: equality_abreast.h."""
+    kernels = ("numbers.h", "small_matrices.h", "equality_knot.h", "equality_abreast.h")
+    return "\n".join([prelude(), template("lanes/rows.h"), "#define ABREAST", kernel_text(*kernels)])
 
 
-@lru_cache(maxsize=16)
-def abreast(ndx: int, nu: int) -> ctypes.CDLL:
-    """The sweep with one problem in each lane: kernels/equality_abreast.h."""
-    lanes = [prelude(), template("lanes/rows.h")]
-    kernels = [("trajopt.lq", name) for name in ("equality_types.h", "equality_knot.h", "equality_abreast.h")]
-    return load("\n".join([*lanes, "#define ABREAST", kernel_source(ndx, nu, kernels)]))
-
-
-@lru_cache(maxsize=16)
-def _library(ndx: int, nu: int) -> ctypes.CDLL:
-    return load(source(ndx, nu))
+def kernel_text(*names: str) -> str:
+    """The C text of kernels of this folder, behind the types."""
+    folder = files("trajopt.lq") / "kernels"
+    return "\n".join((folder / name).read_text() for name in ("lq_types.h", "equality_types.h", *names))
 
 
 class EqualityLQ:
@@ -92,47 +80,48 @@ class EqualityLQ:
     What the caller fills: A (N, n, n), B (N, n, m), Q (N + 1, n, n), S (N, m, n), R (N, m, m), row (N + 2) offsets of the equations
     by knot, C (rows, n), D (rows, m); d (N, n), q (N + 1, n), r (N, m), e (rows). A and B may be read from elsewhere
     (:meth:`read_dynamics`). What :meth:`solve` leaves: dx (N + 1, n), du (N, m), multipliers lam (N, n) of the dynamics and
-    y (rows). library: one that holds the recursion for these sizes, else its own. ``parts``: addresses of elq_matrices,
-    elq_vectors, elq_factors and elq_step; ``addresses``: of Q, S, R, q, r, d, C, D, e and row. Raises CompilerError without a
-    compiler.
+    y (rows). ``factors``: arrays of elq_knot (equality_types.h) by their names. ``parts``: addresses of elq_matrices, elq_vectors,
+    elq_factors and elq_step; ``addresses``: of Q, S, R, q, r, d, C, D, e and row.
     """
 
-    def __init__(
-        self, ndx: int, nu: int, horizon: int, rows: int, own: int, *, library: ctypes.CDLL | None = None
-    ) -> None:
+    def __init__(self, ndx: int, nu: int, horizon: int, rows: int, own: int) -> None:
         n, m, N = ndx, nu, horizon
-        library = library or _library(n, m)
+        library = kernels()
         self._factor = bound(library, "elq_factor", "pp", ctypes.c_long)
         self._solve = bound(library, "elq_solve", "pppp", ctypes.c_double)
         self.n, self.m, self.N = n, m, N
-        most = n + own if rows else 0
+        self.most = most = n + own if rows else 0
         of_matrices = [(N, n, n), (N, n, m), (N + 1, n, n), (N, m, n), (N, m, m), (rows, n), (rows, m)]
         of_vectors = [(N, n), (N + 1, n), (N, m), (rows,)]
         of_step = [(N + 1, n), (N, m), (N, n), (rows,), ((N + 1) * (3 * m + most),)]
+        of_knots = [(N + 1, n, n), (N + 1, m, n), (N + 1, m, n), (N + 1, m, m), (N + 1, m, m)]
         arrays, at = allotted(
             [
                 *of_matrices,
                 *of_vectors,
                 *of_step,
+                *of_knots,
                 ((N + 1) * ((m + most) * most + m * (m + n) + most * n if most else 0),),
             ]
         )
         self.A, self.B, self.Q, self.S, self.R, self.C, self.D, *rest = arrays
-        self.d, self.q, self.r, self.e, self.dx, self.du, self.lam, self.y, self._room, self._turned = rest
+        self.d, self.q, self.r, self.e, self.dx, self.du, self.lam, self.y, self._room, *rest = rest
+        self.factors = dict(zip(("P", "K", "ux", "uu", "G"), rest, strict=False))
+        self._turned = rest[-1]
         self.row = np.zeros(N + 2, np.dtype(ctypes.c_long))
-        self.knots = np.zeros(N + 1, _knot_type(n, m))
+        self._counts = np.zeros((N + 1, 3), np.dtype(ctypes.c_long))
         self._soft: Array | None = None
         self.addresses = [*at[2:5], *at[8:10], at[7], *at[5:7], at[10], address(self.row)]
-        self._matrices = _Matrices(*at[:7], address(self.row), N)
+        self._matrices = _Matrices(*at[:7], address(self.row), N, n, m)
         self._vectors = _Vectors(*at[7:11])
-        self._factors = _Factors(address(self.knots), at[16], None, most)
+        self._factors = _Factors(*at[16:21], address(self._counts), at[21], None, most)
         self._step = _Step(*at[11:16])
         self.parts = [ctypes.addressof(s) for s in (self._matrices, self._vectors, self._factors, self._step)]
 
     @property
     def gains(self) -> Array:
         """K (N, m, n) of the last factorization."""
-        return self.knots["K"][: self.N].reshape(self.N, self.m, self.n)
+        return self.factors["K"][: self.N]
 
     def read_dynamics(self, A: Array, B: Array) -> None:
         """Read A and B from these arrays from now on, which the caller keeps."""
@@ -160,12 +149,3 @@ class EqualityLQ:
     def solve(self) -> float:
         """Solve for the vectors with the last factors, from the state dx[0]; the largest contradiction of dependent equations."""
         return float(self._solve(*self.parts))
-
-
-@lru_cache(maxsize=16)
-def _knot_type(n: int, m: int) -> Any:
-    """elq_knot."""
-    numbers = [("P", n * n), ("K", m * n), ("ux", m * n), ("uu", m * m), ("G", m * m)]
-    counts = [("rows", 1), ("pivots", 1), ("kept", 1)]
-    fields: list[Any] = [(name, "f8", (size,)) for name, size in numbers]
-    return np.dtype([*fields, *((name, ctypes.c_long, (size,)) for name, size in counts)])

@@ -30,7 +30,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dynamics_backends.compiled.interface.libraries import has_compiler
 from trajopt.guesses.guesses import Guess
 from trajopt.guesses.time_grids import can_be_regridded, coarser, on_grid_of
 from trajopt.problem.constraints import Constraint, chosen_coordinates
@@ -166,12 +165,8 @@ def _coarse_to_fine(attempt: Attempt) -> Iterator[Attempt]:
 
 def _direct(ocp: OCP, curved: bool) -> list[Attempt]:
     """The direct methods that this machine can run, in their order."""
-    found = [Attempt("sqp", ocp, {})]
-    if find_spec("cyipopt") is not None:
-        found.insert(0, Attempt("dms", ocp, {} if curved else {"hessian": "gauss_newton"}))
-    if has_compiler():
-        found.insert(0, Attempt("ipm", ocp, {}))
-    return found
+    ipopt = [Attempt("dms", ocp, {} if curved else {"hessian": "gauss_newton"})] if find_spec("cyipopt") else []
+    return [Attempt("ipm", ocp, {}), *ipopt, Attempt("sqp", ocp, {})]
 
 
 def has_only_bounds(ocp: OCP) -> bool:

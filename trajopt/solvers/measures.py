@@ -34,7 +34,7 @@ from trajopt.lq.lq import HALF_OF_DIGITS, LQProblem
 from trajopt.problem.constraints import Constraint, chosen_coordinates
 from trajopt.problem.ocp import OCP
 from trajopt.solvers.direct.program_parts import with_rows
-from trajopt.stage.engine import Wanted, loaded_lq_solver, stages_of
+from trajopt.stage.engine import Wanted, lq_solver_for, stages_of
 from trajopt.stage.stages import StageDerivatives
 
 NEAR_BOUND = 1e-5
@@ -188,7 +188,7 @@ class _Measured:
         )
         held = self._near_bounds()
         gains = np.where(held[:, :, None], 0.0, K) if K.any() else None
-        found = loaded_lq_solver(ocp).stationarity(lq, gains)
+        found = lq_solver_for(ocp).stationarity(lq, gains)
         size += (np.abs(found.costates[1:, None]) @ np.abs(B))[:, 0]
         largest = size.max(axis=0, initial=0.0)
         floor = HALF_OF_DIGITS * largest.max(initial=0.0)

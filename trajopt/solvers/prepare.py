@@ -9,8 +9,6 @@ from trajopt.guesses.guesses import Guess
 from trajopt.problem.ocp import OCP
 from trajopt.solvers.auto import attempts
 from trajopt.solvers.options import AutoOptions, DDPOptions, DMSOptions, IPMOptions, SLQOptions, SQPOptions
-from trajopt.solvers.window.newton import filtered
-from trajopt.stage.engine import is_compiled
 from trajopt.stage.evaluation import StageEvaluator
 from trajopt.stage.numerics import numerics_for
 
@@ -37,15 +35,8 @@ def make_ready(ocp: OCP, guess: Guess, options: Any) -> float:
     from trajopt.stage.start import starting
 
     began = time.perf_counter()
-    sweeps = None
-    if is_compiled(ocp):
-        from trajopt.lq.compiled_lq import load_ahead
-
-        sweeps = load_ahead(ocp.manifold.ndx, ocp.nu)  # in parallel with the stages
     with starting("compiled"):
         prepare(ocp, guess, options)
-    if sweeps is not None:
-        sweeps.join()
     return time.perf_counter() - began
 
 
@@ -55,14 +46,6 @@ def _shooting(ocp: OCP, guess: Guess, options: SLQOptions) -> None:
 
         ocp = augmented(ocp, options.constraint_penalty)
     numerics_for(ocp, options.hessian)
-    if is_compiled(ocp) and filtered(ocp, options):
-        from trajopt.solvers.window import newton_slot
-
-        newton_slot.library()
-    elif is_compiled(ocp) and not isinstance(options, DDPOptions):
-        from trajopt.solvers.window import shooting_slot
-
-        shooting_slot.library()
     if isinstance(options, DDPOptions):
         evaluator = numerics_for(ocp).evaluator
         if isinstance(evaluator, StageEvaluator):

@@ -11,6 +11,7 @@ import numpy as np
 from dynamics_backends import registry
 from dynamics_backends.protocol import MissingCapability, is_generic
 from dynamics_backends.registry import engine_in_use
+from trajopt.lq.compiled_lq import compiled_lq
 from trajopt.lq.lq_solver import LQSolver, NumpyLQ
 from trajopt.problem.constraints import Constraint
 from trajopt.problem.ocp import OCP
@@ -166,26 +167,10 @@ def lq_solver_for(ocp: OCP, carried: bool = False) -> LQSolver:
     """
     if not is_compiled(ocp) and not (has_own_backend(ocp) and engine_in_use(registry.DEFAULT_ENGINE) == "compiled"):
         return NumpyLQ()
-    return compiled_lq_solver(ocp.manifold.ndx + (ocp.nu if carried else 0), ocp.nu)
-
-
-def loaded_lq_solver(ocp: OCP) -> LQSolver:
-    """The compiled solver of LQ problems of a problem's size, if this process has loaded it already; else NumPy's."""
-    if not is_compiled(ocp):
-        return NumpyLQ()
-    from trajopt.lq.compiled_lq import loaded_lq
-
-    return loaded_lq(ocp.manifold.ndx, ocp.nu) or NumpyLQ()
+    return compiled_lq(ocp.manifold.ndx + (ocp.nu if carried else 0), ocp.nu)
 
 
 def has_own_backend(ocp: OCP) -> bool:
     """True if a phase has a user's backend."""
     samplings = (phase.dynamics.sampling for phase in ocp.phases)
     return any(s is not None and not is_generic(s.backend.map) for s in samplings)
-
-
-def compiled_lq_solver(ndx: int, nu: int) -> LQSolver:
-    """The solver of LQ problems of a size, compiled, or NumPy's until code is there."""
-    from trajopt.lq.compiled_lq import at_once, compiled_lq
-
-    return compiled_lq(ndx, nu) if not starts_at_once() or at_once(ndx, nu) else NumpyLQ()

@@ -1,7 +1,6 @@
 """From C source to functions that are called: compilation, the cache, addresses of arrays, workspaces and threads."""
 
 from dynamics_backends.compiled.loops.kernel import prelude as prelude, template as template, templates as templates
-from dynamics_backends.compiled.runtime.background_libraries import is_there as is_there, loaded_soon as loaded_soon
 from dynamics_backends.compiled.runtime.background_process import (
     BackgroundProcess as BackgroundProcess,
     in_background as in_background,
@@ -35,3 +34,4 @@ from dynamics_backends.compiled.runtime.trace_cache import (
     remember_sources as remember_sources,
     remembered as remembered,
 )
+from dynamics_backends.machine.library import kernels as kernels

@@ -22,7 +22,6 @@ from pathlib import Path
 from dynamics_backends.compiled.runtime.kept_files import (
     cache_folder as cache_folder,
     intact,
-    prebuilt_folder as prebuilt_folder,
     seal,
 )
 from dynamics_backends.compiled.runtime.toolchain import CompilerError, Toolchain, find_toolchain
@@ -99,12 +98,11 @@ def key_of(source: str, toolchain: Toolchain | None = None) -> str:
 
 
 def existing(key: str) -> ctypes.CDLL | None:
-    """The library of this name, if it is in the cache or built with the installation, whole and trusted."""
-    for folder in (cache_folder(), prebuilt_folder()):
-        library = folder / f"{key}.so"
-        if intact(library):
-            with contextlib.suppress(OSError):
-                return ctypes.CDLL(str(library))
+    """The library of this name, if it is in the cache, whole and trusted."""
+    library = cache_folder() / f"{key}.so"
+    if intact(library):
+        with contextlib.suppress(OSError):
+            return ctypes.CDLL(str(library))
     return None
 
 

@@ -9,17 +9,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-import logging
-import sys
 import zlib
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from dynamics_backends import environment
-from dynamics_backends.trusted_files import content_of, problem_of, replace, user_folder
-
-_LOG = logging.getLogger(__name__)
+from dynamics_backends.trusted_files import content_of, replace, user_folder
 
 
 def cache_folder() -> Path:
@@ -27,32 +22,10 @@ def cache_folder() -> Path:
     return environment.folder(environment.CACHE_FOLDER) or user_folder() / "kernels"
 
 
-def prebuilt_folder() -> Path:
-    """The folder of kernels that were built with the installation: TRAJOPT_PREBUILT_DIR, or beside the interpreter's packages."""
-    folder = environment.folder(environment.PREBUILT_FOLDER)
-    return folder or Path(sys.prefix) / "share" / "trajopt" / "kernels"
-
-
-def _content_of(file: Path) -> bytes | None:
-    """The bytes of a trusted file; None where there is none."""
-    content = content_of(file)
-    if content is None and file.parent == prebuilt_folder():
-        _log_refusal(file.parent)
-    return content
-
-
-@lru_cache(maxsize=4)
-def _log_refusal(folder: Path) -> None:
-    """Log why kernels of the installation are not used; of the cache, whoever compiles instead warns."""
-    problem = problem_of(folder) if folder.is_dir() else ""
-    if problem:
-        _LOG.warning("the kernels of the installation are not used: %s", problem)
-
-
 def intact(file: Path) -> bool:
     """True for a trusted file with its checksum beside it: a truncated library must never reach the dynamic loader."""
-    content = _content_of(file)
-    return content is not None and _content_of(checksum_of(file)) == _digest(content).encode()
+    content = content_of(file)
+    return content is not None and content_of(checksum_of(file)) == _digest(content).encode()
 
 
 def seal(file: Path) -> None:
@@ -73,7 +46,7 @@ def write_value(file: Path, value: Any) -> None:
 
 def read_value(file: Path) -> Any:
     """The value in a trusted file; None where there is none that is whole, and written for this name."""
-    content = _content_of(file)
+    content = content_of(file)
     if content is None:
         return None
     checksum, packed = content[:64], content[64:]
@@ -87,9 +60,8 @@ def read_value(file: Path) -> Any:
 
 
 def known_value(name: str) -> Any:
-    """The value kept under a name in the cache, or built with the installation."""
-    found = read_value(cache_folder() / name)
-    return read_value(prebuilt_folder() / name) if found is None else found
+    """The value kept under a name in the cache."""
+    return read_value(cache_folder() / name)
 
 
 def _digest(content: bytes) -> str:

@@ -42,8 +42,8 @@ def bound(library: ctypes.CDLL, name: str, arguments: str, returns: type | None 
 
 
 def struct_of(name: str, fields: str) -> type[ctypes.Structure]:
-    """A struct of kernels: pointers, and longs and doubles as marked (N:l shift:d)."""
-    kinds = {"": ctypes.c_void_p, "l": ctypes.c_long, "d": ctypes.c_double}
+    """A struct of kernels: pointers, and longs, ints and doubles as marked (N:l n:i shift:d)."""
+    kinds = {"": ctypes.c_void_p, "l": ctypes.c_long, "i": ctypes.c_int, "d": ctypes.c_double}
     pairs = [field.partition(":") for field in fields.split()]
     return type(name, (ctypes.Structure,), {"_fields_": [(key, kinds[kind]) for key, _, kind in pairs]})
 

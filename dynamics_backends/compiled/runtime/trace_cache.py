@@ -17,7 +17,7 @@ from dynamics_backends.compiled.runtime.file_locks import turn
 from dynamics_backends.compiled.runtime.fingerprints.source_texts import remember
 from dynamics_backends.compiled.runtime.fingerprints.structure import Unknown, digest
 from dynamics_backends.compiled.runtime.fingerprints.toolkit_version import toolkit_texts
-from dynamics_backends.compiled.runtime.kept_files import known_value, prebuilt_folder, write_value
+from dynamics_backends.compiled.runtime.kept_files import known_value, write_value
 from dynamics_backends.compiled.runtime.toolchain import Toolchain, find_toolchain
 from dynamics_backends.trusted_files import trusted_folder
 
@@ -54,9 +54,7 @@ class Sought:
     @property
     def may_be_known(self) -> bool:
         """True if it is worth asking: as quick as a look into a folder."""
-        return self._key is not None and any(
-            (folder / f"{self._key}{SUFFIX}").exists() for folder in (cache_folder(), prebuilt_folder())
-        )
+        return self._key is not None and (cache_folder() / f"{self._key}{SUFFIX}").exists()
 
     def found(self, source: Callable[[], str]) -> ctypes.CDLL:
         """The library known for the structure, or that of ``source()``, compiled or from the cache.

@@ -4,8 +4,7 @@
 
 A call is what a script writes, `to.solve(ocp, guess, solver=...)`, on warm caches: validation, solve, measures, replay, goals.
 Times are those of the processor, medians of the repeats; the calls take turns. Crocoddyl's solve of the same problem, where it
-can state it, ends at its own tolerance (see benchmark_crocoddyl). Loops that the installation builds are to be there
-(`trajopt cache --prebuild` after a change of the sources).
+can state it, ends at its own tolerance (see benchmark_crocoddyl). Loops that the installation builds are to be there.
 """
 
 from __future__ import annotations

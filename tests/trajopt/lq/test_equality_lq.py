@@ -5,8 +5,8 @@ import ctypes
 import numpy as np
 import pytest
 
-from dynamics_backends.compiled.interface.libraries import bound, find_toolchain, struct_of
-from trajopt.lq.equality_lq import EqualityLQ, abreast
+from dynamics_backends.compiled.interface.libraries import address, aligned, bound, find_toolchain, kernels, struct_of
+from trajopt.lq.equality_lq import EqualityLQ
 
 
 def dense_solution(lq, dx0, soft=0.0, shift=0.0):
@@ -162,17 +162,24 @@ class SideBySide:
         self.lanes = (Lane * len(problems))()
         for lane, (lq, k) in enumerate(zip(problems, first, strict=True)):
             for name in ("P", "K", "G"):
-                lq.knots[name][: k + 1] = np.nan
+                lq.factors[name][: k + 1] = np.nan
             self.lanes[lane] = Lane(lq.parts[0], lq.parts[2], k, 7, 7)
         n, m = problems[0].n, problems[0].m
-        bound(abreast(n, m), "elq_factor_abreast", "pi")(ctypes.addressof(self.lanes), min(least, len(problems) + 1))
+        library, most = kernels(len(problems)), problems[0].most
+        room = aligned(bound(library, "elq_abreast_room", "iil", ctypes.c_long)(n, m, most))
+        factor = bound(library, "elq_factor_abreast", "pip")
+        factor(ctypes.addressof(self.lanes), min(least, len(problems) + 1), address(room))
         self.failed, self.left = ([getattr(lane, name) for lane in self.lanes] for name in ("failed", "left"))
 
 
-def assert_same_factors(lq, knots, done):
+def copied(lq):
+    return {name: rows.copy() for name, rows in lq.factors.items()}
+
+
+def assert_same_factors(lq, factors, done):
     """G: by its lower triangle, the factor."""
     for name in ("P", "K", "G"):
-        own, other = (k[name][done] for k in (lq.knots, knots))
+        own, other = (k[name][done] for k in (lq.factors, factors))
         if name == "G":
             own, other = (np.tril(g.reshape(-1, lq.m, lq.m)) for g in (own, other))
         np.testing.assert_allclose(own, other, rtol=1e-9, atol=1e-9)
@@ -189,7 +196,7 @@ def test_sweeps_side_by_side_are_those_alone(least):
         if lane in (0, 1):
             lq.R[5 - 3 * lane] -= 50.0 * np.eye(m)
         failed.append(lq.factor(shift=0.1 * lane))
-        alone.append(lq.knots.copy())
+        alone.append(copied(lq))
         again.append(lq)
     assert failed[:2] == [5, 2][:lanes] and all(f is None for f in failed[2:])
     swept = SideBySide(again, [N - 1 - lane % 3 for lane in range(lanes)], least)
@@ -208,16 +215,16 @@ def test_sweeps_side_by_side_with_equations_solve_as_those_alone(name):
     """Pivots differ from problem to problem; the lanes begin at the last knot and at one before."""
     lanes, rng = find_toolchain().lanes, np.random.default_rng(7)
     problems = [random_problem(rng, 6, 5, 3, CASES[name]) for _ in range(lanes)]
-    x0, solutions, knots = [], [], []
+    x0, solutions, factors = [], [], []
     for lq in problems:
         assert lq.factor() is None
         x0.append(lq.dx[0].copy())
         lq.solve()
         solutions.append([a.copy() for a in (lq.dx, lq.du, lq.lam, lq.y)])
-        knots.append(lq.knots.copy())
+        factors.append(copied(lq))
     swept = SideBySide(problems, [6 - lane % 2 for lane in range(lanes)])
     assert swept.failed == swept.left == [-1] * lanes
-    for lq, start, solution, alone in zip(problems, x0, solutions, knots, strict=True):
+    for lq, start, solution, alone in zip(problems, x0, solutions, factors, strict=True):
         assert_same_factors(lq, alone, slice(0, 6))
         lq.dx[0] = start
         assert lq.solve() < 1e-9
@@ -234,13 +241,13 @@ def test_lanes_with_another_rank_are_left_where_they_differ():
     problems[1].C[1], problems[1].D[1] = 2.0 * problems[1].C[0], 2.0 * problems[1].D[0]
     problems[2].row[4:] -= 1
     rows = [problem.row.copy() for problem in problems]
-    knots = []
+    factors = []
     for lq in problems:
         assert lq.factor() is None
-        knots.append(lq.knots.copy())
+        factors.append(copied(lq))
     swept = SideBySide(problems, [N] * lanes)
     assert swept.failed == [-1] * lanes
     assert swept.left == [3 if lane in (1, 2) else -1 for lane in range(lanes)]
-    for lane, (lq, alone) in enumerate(zip(problems, knots, strict=True)):
+    for lane, (lq, alone) in enumerate(zip(problems, factors, strict=True)):
         np.testing.assert_array_equal(lq.row, rows[lane])
         assert_same_factors(lq, alone, slice(4 if lane in (1, 2) else 0, N))

@@ -6,13 +6,14 @@ import struct
 import numpy as np
 import pytest
 
-from dynamics_backends.compiled.interface.libraries import address, aligned, bound, find_toolchain
-from trajopt.lq import compiled_lq
+from dynamics_backends.compiled.interface.libraries import address, aligned, bound, find_toolchain, kernels
 from trajopt.lq.lq import LQProblem, solve_riccati, stationarity
 from trajopt.lq.lq_solver import NumpyLQ
 
 pytestmark = pytest.mark.needs_compiler
-STEPS, STATES, CONTROLS = 9, 5, 3
+STEPS = 9
+SIZES = [(5, 3), (2, 1), (13, 9), (24, 12)]
+"""States and controls: with and without kernels for their number of controls."""
 
 
 class Lane(ctypes.Structure):
@@ -25,11 +26,12 @@ class Lane(ctypes.Structure):
     ]
 
 
-def problem(rng, indefinite_at=None):
-    N, n, m = STEPS, STATES, CONTROLS
+def problem(rng, size, indefinite_at=None):
+    N, (n, m) = STEPS, size
     A, B = np.eye(n) + 0.2 * rng.standard_normal((N, n, n)), 0.5 * rng.standard_normal((N, n, m))
     Q, R = (
-        np.stack([np.eye(k) + 0.1 * (W + W.T) for W in rng.standard_normal((K, k, k))]) for K, k in ((N + 1, n), (N, m))
+        np.stack([np.eye(k) + min(0.1, 0.5 / k) * (W + W.T) for W in rng.standard_normal((K, k, k))])
+        for K, k in ((N + 1, n), (N, m))
     )
     if indefinite_at is not None:
         R[indefinite_at] = -100.0 * np.eye(m)
@@ -37,22 +39,26 @@ def problem(rng, indefinite_at=None):
     return LQProblem(A, B, d, Q, rng.standard_normal((N + 1, n)), S, R, rng.standard_normal((N, m)), np.zeros(n))
 
 
+@pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("limited", [False, True])
 @pytest.mark.parametrize("regularize", ["control", "state"])
-def test_each_lane_is_the_sweep_of_its_problem(limited, regularize):
+def test_each_lane_is_the_sweep_of_its_problem(size, limited, regularize):
     """Other numbers, other damping, and in two lanes a Quu that is indefinite at one knot or another."""
     rng, lanes = np.random.default_rng(0), find_toolchain().lanes
-    library = compiled_lq.abreast(STATES, CONTROLS)
-    room = aligned(bound(library, "lq_abreast_room", "", ctypes.c_long)())
-    problems = [problem(rng, {0: 4, lanes - 1: 7}.get(i)) for i in range(lanes)]
+    library, (n, m) = kernels(lanes), size
+    room = aligned(bound(library, "lq_abreast_room", "ii", ctypes.c_long)(n, m))
+    problems = [problem(rng, size, {0: 4, lanes - 1: 7}.get(i)) for i in range(lanes)]
     damping = 0.3 * rng.random(lanes)
     kept, asked, found = [], (Lane * lanes)(), []
-    limits = [np.sort(rng.standard_normal((2, STEPS, CONTROLS)), axis=0) for _ in range(lanes)]
+    limits = [np.sort(rng.standard_normal((2, STEPS, m)), axis=0) for _ in range(lanes)]
     for i, lq in enumerate(problems):
         data = [np.ascontiguousarray(block) for block in lq[:8]]
-        K, k = np.zeros((STEPS, CONTROLS, STATES)), np.zeros((STEPS, CONTROLS))
+        K, k = np.zeros((STEPS, m, n)), np.zeros((STEPS, m))
         own = [np.ascontiguousarray(limits[i][j]) for j in (0, 1)]
-        texts = [struct.pack("8P l", *map(address, data), STEPS), struct.pack("4P", address(K), address(k), 0, 0)]
+        texts = [
+            struct.pack("8P l 2i", *map(address, data), STEPS, n, m),
+            struct.pack("4P", address(K), address(k), 0, 0),
+        ]
         texts.append(struct.pack("2P", *map(address, own)))
         p, to, bounds = map(ctypes.create_string_buffer, texts)
         on = (damping[i], 0.0) if regularize == "state" else (0.0, damping[i])
@@ -74,6 +80,12 @@ def test_each_lane_is_the_sweep_of_its_problem(limited, regularize):
 _GIVEN = ("d", "lambda", "g", "costs", "K", "k", "dx", "du", "held_lambda", "held_g", "under")
 
 
+class Dims(ctypes.Structure):
+    """lq_size of lq_types.h."""
+
+    _fields_ = [("n", ctypes.c_int), ("m", ctypes.c_int)]
+
+
 class Direction(ctypes.Structure):
     """lq_direction of lq_types.h."""
 
@@ -91,16 +103,17 @@ class Blocks(ctypes.Structure):
     _fields_ = [(name, ctypes.c_void_p) for name in (*LQProblem._fields[:8], "cost")]
 
 
+@pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("with_steps", [True, False])
 @pytest.mark.parametrize("regularize", ["control", "state"])
-def test_directions_are_sweep_costates_and_step_of_each_problem(regularize, with_steps):
+def test_directions_are_sweep_costates_and_step_of_each_problem(size, regularize, with_steps):
     """Knots are asked for from the last; in one lane gaps count as none, one has an indefinite Quu, one a NaN.
 
     Every second problem asks about other gains too.
     """
     rng, lanes = np.random.default_rng(1), find_toolchain().lanes
-    library, (N, n, m) = compiled_lq.abreast(STATES, CONTROLS), (STEPS, STATES, CONTROLS)
-    problems = [problem(rng, 4 if i == 1 else None) for i in range(lanes)]
+    library, (N, n, m) = kernels(lanes), (STEPS, *size)
+    problems = [problem(rng, size, 4 if i == 1 else None) for i in range(lanes)]
     problems[-1].Q[3, 0, 0] = np.nan
     problems[0].d[:] *= 1e-14
     damping, costs = 0.3 * rng.random(lanes), rng.standard_normal((N + 1, lanes))
@@ -127,8 +140,10 @@ def test_directions_are_sweep_costates_and_step_of_each_problem(regularize, with
             values = np.ascontiguousarray(rows)
             ctypes.memmove(place, address(values), values.nbytes)
 
-    room = aligned(bound(library, "lq_directions_room", "l", ctypes.c_long)(N if with_steps else 1))
-    library.lq_directions(ctypes.byref(asked), ctypes.c_long(N), expand, None, ctypes.c_void_p(address(room)))
+    room = aligned(bound(library, "lq_directions_room", "iil", ctypes.c_long)(n, m, N if with_steps else 1))
+    library.lq_directions(
+        ctypes.byref(asked), Dims(n, m), ctypes.c_long(N), expand, None, ctypes.c_void_p(address(room))
+    )
     for i, lq in enumerate(problems):
         np.testing.assert_array_equal(found[i]["costs"], costs[:, i])
         np.testing.assert_array_equal(found[i]["d"], lq.d)

@@ -92,7 +92,6 @@ def test_the_third_attempt_is_told_as_such(monkeypatch):
         return to.Solution(**{**vars(found), "status": to.Status(StatusCode.MAX_ITERATIONS, "lost")})
 
     dms = SOLVERS["dms"][0]
-    monkeypatch.setattr(module, "has_compiler", lambda: True)
     for name in ("ddp", "ipm"):
         monkeypatch.setitem(SOLVERS, name, (lost, *SOLVERS[name][1:]))
     solution = to.solve(ocp)
@@ -115,7 +114,6 @@ def test_where_all_attempts_fail_the_best_motion_is_kept(monkeypatch):
         found = dataclasses.replace(good, xs=xs, us=us, cost=cost, status=failed)
         return lambda *_: found
 
-    monkeypatch.setattr(module, "has_compiler", lambda: True)
     made = {
         "ddp": ends(good.xs, good.us, good.cost),
         "ipm": ends(good.xs + 1e-3, good.us, 0.1 * good.cost),
@@ -143,31 +141,20 @@ def test_an_attempt_that_went_astray_leaves_the_next_one_the_guess(monkeypatch):
 
     def watched(ocp, warm, options, callback=None):
         starts.append(warm.guess)
-        return dms(ocp, warm, options, callback)
+        return dms(ocp, warm, to.solver_options("dms"), callback)
 
     dms = SOLVERS["dms"][0]
     monkeypatch.setitem(SOLVERS, "ddp", (lost, *SOLVERS["ddp"][1:]))
-    monkeypatch.setitem(SOLVERS, "dms", (watched, *SOLVERS["dms"][1:]))
-    monkeypatch.setattr(module, "has_compiler", lambda: False)
-    monkeypatch.setattr(module, "find_spec", lambda name: True)
+    monkeypatch.setitem(SOLVERS, "ipm", (watched, *SOLVERS["ipm"][1:]))
     solution = to.solve(ocp, guess)
     assert solution.status.success
     np.testing.assert_array_equal(starts[-1].xs, guess.xs)
 
 
-@pytest.mark.parametrize(
-    ("compiler", "ipopt", "expected"),
-    [
-        (True, True, ["ipm", "dms"]),
-        (False, True, ["dms", "sqp"]),
-        (True, False, ["ipm", "sqp"]),
-        (False, False, ["sqp"]),
-    ],
-)
-def test_the_direct_methods_are_two_of_those_that_the_machine_can_run(monkeypatch, compiler, ipopt, expected):
+@pytest.mark.parametrize(("ipopt", "expected"), [(True, ["ipm", "dms"]), (False, ["ipm", "sqp"])])
+def test_the_direct_methods_are_two_of_those_that_the_machine_can_run(monkeypatch, ipopt, expected):
     ocp = cases.pendulum_swing_up()
     end = to.state_bounds(ocp.manifold, [np.pi, 0.0], [np.pi, 0.0], "upright")
     held = to.OCP(ocp.phases, ocp.x0, terminal_constraints=(end,))
-    monkeypatch.setattr(module, "has_compiler", lambda: compiler)
     monkeypatch.setattr(module, "find_spec", lambda name: True if ipopt else None)
     assert [a.solver for a in module.attempts(held)] == expected

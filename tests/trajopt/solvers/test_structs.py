@@ -1,12 +1,14 @@
 """Structs that are read from C text: names, offsets and sizes, those of a compiler."""
 
 import ctypes
+import subprocess
 
 import pytest
 
-from dynamics_backends.compiled.interface.libraries import bound, load
+from dynamics_backends.compiled.interface.libraries import find_toolchain
+from trajopt import kernel_sources
 from trajopt.solvers.structs import structs_in
-from trajopt.solvers.window import interior_slot, newton_slot, shooting_slot
+from trajopt.solvers.window import newton_slot, shooting_slot
 
 TEXT = """
 #define COUNT 3
@@ -49,12 +51,16 @@ def test_members_have_the_names_and_kinds_of_their_declarations():
     [
         (newton_slot.source(), ("newton_t", "newton_phase_t", "newton_problem_t")),
         (shooting_slot.source(), ("shooting_t", "phase_t", "shooting_problem_t")),
-        (interior_slot.source(4, 2), ("interior_t", "part_t", "interior_problem_t", "ipm_system", "ipm_step")),
+        (
+            kernel_sources.sources()["interior"],
+            ("interior_t", "part_t", "interior_problem_t", "ipm_system", "ipm_step"),
+        ),
     ],
     ids=["newton", "shooting", "interior"],
 )
-def test_sizes_are_those_of_the_compiler(text, names):
-    sizes = ", ".join(f"sizeof({name})" for name in names)
-    function = f"EXPORT long bytes_of_struct(long i) {{ const long sizes[] = {{{sizes}}}; return sizes[i]; }}"
-    size_of = bound(load(f"{text}\n{function}\n"), "bytes_of_struct", "l", ctypes.c_long)
-    assert [size_of(i) for i in range(len(names))] == [ctypes.sizeof(own) for own in structs_in(text, *names)]
+def test_sizes_are_those_of_the_compiler(text, names, tmp_path):
+    sizes = zip(names, map(ctypes.sizeof, structs_in(text, *names)), strict=True)
+    asserted = [f'_Static_assert(sizeof({name}) == {size}, "{name}");' for name, size in sizes]
+    (tmp_path / "text.c").write_text("\n".join([text, *asserted]))
+    command = [*find_toolchain().command, "-fsyntax-only", "-std=gnu11", "-w", str(tmp_path / "text.c")]
+    assert not subprocess.run(command, capture_output=True, text=True, check=False).stderr

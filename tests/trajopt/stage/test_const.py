@@ -7,8 +7,7 @@ import pytest
 import stage_cases
 
 from dynamics_backends.compiled.interface.libraries import find_toolchain
-from trajopt.lq import compiled_lq
-from trajopt.solvers.window import interior_slot, newton_slot
+from trajopt import kernel_sources
 from trajopt.stage.compiled.library import source_of
 from trajopt.stage.evaluation import StageEvaluator
 
@@ -35,9 +34,7 @@ TEXTS = {
     "a robot, exact": lambda: stage_texts(stage_cases.problem(), "exact"),
     "contacts": lambda: stage_texts(contact_cases.hop("compiled"), "gauss_newton")[:1],
     "soft contacts": lambda: stage_texts(contact_cases.soft_hop("compiled"), "gauss_newton"),
-    "sweeps": lambda: [compiled_lq.source(5, 3)],
-    "interior point": lambda: [interior_slot.source(5, 3)],
-    "Newton's method": lambda: [newton_slot.source()],
+    "the library": lambda: list(kernel_sources.sources().values()),
 }
 
 

@@ -13,7 +13,7 @@ from stage_cases import SHOOTING
 import trajopt as to
 from dynamics_backends import scalar as sm
 from dynamics_backends.compiled.loops.ready import ReadyLoops
-from dynamics_backends.compiled.runtime import background_libraries, units as units_module
+from dynamics_backends.compiled.runtime import units as units_module
 from dynamics_backends.compiled.runtime.toolchain import find_toolchain
 from dynamics_backends.compiled.runtime.units import units
 from dynamics_backends.compiled.sources.traced_source import TooLong
@@ -78,10 +78,9 @@ class Worker:
 
 @pytest.fixture
 def worker(empty, monkeypatch):
-    """What is left to another process, in an empty cache; sweeps stay NumPy's."""
+    """What is left to another process, in an empty cache."""
     found = Worker()
     monkeypatch.setattr(builds, "in_background", found)
-    monkeypatch.setattr(background_libraries, "_asked", lambda text: found)
     return found
 
 

@@ -116,7 +116,7 @@ static void lower_mu(prefix_workspace *w)
 /* The expansion in the workspace. */
 static lq_problem expansion(long N, const prefix_workspace *w)
 {
-    return (lq_problem){w->A, w->B, w->d, w->Q, w->q, w->S, w->R, w->r, N};
+    return (lq_problem){w->A, w->B, w->d, w->Q, w->q, w->S, w->R, w->r, N, {NDX, NU}};
 }
 
 static lq_policy found_policy(prefix_workspace *w) { return (lq_policy){w->K, w->k, w->Vx, w->Vxx}; }

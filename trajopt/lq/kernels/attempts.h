@@ -9,22 +9,52 @@
    mu = 0. */
 
 typedef struct {
-    num A[N_ * N_], B[N_ * M_], d[N_], q[N_], r[M_];
+    num *A, *B, *d, *q, *r;
 } motion_t;
 
 /* The sweep of a share; Vx_by, k_by: how Vx and k grow with mu. */
 typedef struct {
-    num Vx[2][N_], Vxx[2][N_ * N_], S[M_ * N_], R[M_ * M_], K[M_ * N_], k[M_], Vx_by[2][N_], k_by[M_];
+    num *Vx[2], *Vxx[2], *S, *R, *K, *k, *Vx_by[2], *k_by;
 } share_t;
 
+/* The workspace; motion: of the first knot. */
 typedef struct {
     share_t by[MOST_SHARES];
-    num cost, K[M_ * N_], k[M_], q[N_], bend[M_], r[M_], push[M_];
+    num *cost, *K, *k, *q, *bend, *r, *push, *motion;
     held_t under;
 } attempts_t;
 
-/* Doubles for N knots. */
-EXPORT long lq_attempts_room(long N) { return (sizeof(attempts_t) + N * sizeof(motion_t)) / sizeof(double); }
+static long motion_size(lq_size dims) { return N_ * (N_ + M_ + 2) + M_; }
+
+ALWAYS_INLINE motion_t motion_at(num *motion, long i, lq_size dims)
+{
+    num *A = motion + i * motion_size(dims), *B = A + N_ * N_, *d = B + N_ * M_, *q = d + N_;
+    return (motion_t){A, B, d, q, q + N_};
+}
+
+/* Find the places of a workspace for N knots that begins at `at`; its length, in vectors. */
+static long take_attempts(attempts_t *w, num *at, long N, lq_size dims)
+{
+    const long n = N_, m = M_;
+    num *end = at;
+    for (int s = 0; s < MOST_SHARES; s++) {
+        share_t *o = w->by + s;
+        for (int i = 0; i < 2; i++) o->Vx[i] = taken(&end, n), o->Vxx[i] = taken(&end, n * n), o->Vx_by[i] = taken(&end, n);
+        o->S = taken(&end, m * n), o->R = taken(&end, m * m), o->K = taken(&end, m * n), o->k = taken(&end, m), o->k_by = taken(&end, m);
+    }
+    w->cost = taken(&end, 1), w->K = taken(&end, m * n), w->k = taken(&end, m), w->q = taken(&end, n);
+    w->bend = taken(&end, m), w->r = taken(&end, m), w->push = taken(&end, m);
+    take_held(&w->under, &end, dims);
+    w->motion = taken(&end, N * motion_size(dims));
+    return end - at;
+}
+
+/* Doubles of the workspace for N knots. */
+EXPORT long lq_attempts_room(int n, int m, long N)
+{
+    attempts_t w;
+    return LANES * take_attempts(&w, NULL, N, (lq_size){n, m});
+}
 
 /* to <- a row of `width` numbers for each lane l; those `ahead` rows on, which come next, are sent for. */
 #define ROWS_OF(row, width, ahead, to)                                                                       \
@@ -57,7 +87,7 @@ ALWAYS_INLINE void add_dot(num *to, const num *x, const num *y, int count)
 }
 
 /* Steps by the gains of each lane's share, and the slope of the cost along them; with a barrier, how they grow with mu, too. */
-static void attempted_steps(const lq_attempt *lane, long N, const motion_t *motion, int barrier, num *restrict slope, attempts_t *restrict w)
+static void attempted_steps(const lq_attempt *lane, long N, int barrier, num *restrict slope, const attempts_t *w, lq_size dims)
 {
     num x[2][N_], u[M_], x_by[2][N_], u_by[M_];
     int by[LANES];
@@ -66,7 +96,7 @@ static void attempted_steps(const lq_attempt *lane, long N, const motion_t *moti
     for (int s = 0; s < 3; s++) slope[s] = number(0.0);
     for (long i = 0; i <= N; i++) {
         const int own = i & 1, next = !own;
-        const motion_t *p = motion + i;
+        const motion_t at = motion_at(w->motion, i < N ? i : 0, dims), *p = &at;
         const num *q = i < N ? p->q : w->q;
         SCATTER(x[own], dx, N_)
         add_dot(slope, q, x[own], N_);
@@ -100,7 +130,7 @@ ALWAYS_INLINE void mixed(double share, const num *exact, const num *plain, num *
 }
 
 /* The Hessians of shares between none and all, which come from the two others, and the damping of all, in knots up to the last one. */
-static void hessians_of(lq_asked of, share_t *by, int own, int inner, num delta)
+static void hessians_of(lq_asked of, const share_t *by, int own, int inner, num delta, lq_size dims)
 {
     const int last = MOST_SHARES - 1;
     for (int s = 1; s < last; s++) {
@@ -118,7 +148,7 @@ static void hessians_of(lq_asked of, share_t *by, int own, int inner, num delta)
 }
 
 /* What the barrier of each lane adds to a knot: to R of P and E, as far as there are these, and to r, which stands in w->r then. */
-static void add_barrier(const lq_attempt *lane, long i, num *P, num *E, const num *r, attempts_t *restrict w)
+static void add_barrier(const lq_attempt *lane, long i, num *P, num *E, const num *r, const attempts_t *w, lq_size dims)
 {
     ROWS_OF(lane[l].barrier.bend + i * M_, M_, -1, w->bend)
     ROWS_OF(lane[l].barrier.pull + i * M_, M_, -1, w->r)
@@ -131,63 +161,65 @@ static void add_barrier(const lq_attempt *lane, long i, num *P, num *E, const nu
 }
 
 /* How k and Vx at a knot grow with mu, by the factor of Quu: g = push + B'Vx', k = - Quu^-1 g, Vx = A'Vx' + K'g, of what grows. */
-ALWAYS_INLINE void grown(const motion_t *p, const num *factor, const num *push, int own, share_t *restrict o)
+ALWAYS_INLINE void grown(const motion_t *p, const num *factor, const num *push, int own, const share_t *o, lq_size dims)
 {
     const num *next = o->Vx_by[!own];
     num g[M_];
     SUM_PRODUCT(g, push, next, p->B, 1, N_, M_);
     PRODUCT(o->Vx_by[own], next, p->A, 1, N_, N_, 0);
     PRODUCT(o->Vx_by[own], g, o->K, 1, M_, N_, 1);
-    memcpy(o->k_by, g, sizeof g);
+    memcpy(o->k_by, g, sizeof(num) * M_);
     minus_solve(factor, o->k_by, 1, M_);
 }
 
 /* Attempts for as many problems of N steps as there are lanes.  expand: gives the blocks of knot i, and q, Q and the cost of knot N, for the costates
    of the next one, with the Hessians P and E; without E (NULL) where that is not asked for, without P where E alone is. */
-EXPORT void lq_attempts(lq_attempt *lane, long N, const lq_asked *of,
+EXPORT void lq_attempts(lq_attempt *lane, lq_size dims, long N, const lq_asked *of,
                         void (*expand)(void *at, long i, const void *lambda, const lq_vectors *plain, const lq_vectors *exact), void *at,
-                        attempts_t *restrict w)
+                        num *room)
 {
-    motion_t *motion = (motion_t *)(w + 1);
+    attempts_t workspace, *w = &workspace;
     const damping_t none = {number(0.0), number(0.0)};
     const int last = MOST_SHARES - 1, bends = (of->asked & ((1 << last) - 1)) != 0, both = bends && of->asked >> 1;
     const int barrier = lane->barrier.push != NULL;
-    share_t *P = w->by + last, *E = w->by;
-    held_t *under = &w->under;
+    const share_t *P = w->by + last, *E = w->by;
+    const held_t *under = &w->under;
     num delta, defect = number(0.0), theta = number(0.0), gradient = number(0.0), whole = number(0.0), slope[3];
-    damped_t factored;
+    num H[M_ * M_], X[M_ * COLUMNS];
+    const damped_t factored = {H, X};
     truth convex[MOST_SHARES];
+    take_attempts(w, room, N, dims);
     for (int l = 0; l < LANES; l++) delta[l] = lane[l].delta;
     for (int s = 0; s < MOST_SHARES; s++) convex[s] = of->asked & 1 << s ? ALL : NOT(ALL);
     const int end = N & 1;
-    const lq_vectors plain_end = {NULL, NULL, NULL, P->Vxx[end], w->q, NULL, NULL, NULL, &w->cost};
-    const lq_vectors exact_end = {NULL, NULL, NULL, E->Vxx[end], w->q, NULL, NULL, NULL, &w->cost};
+    const lq_vectors plain_end = {NULL, NULL, NULL, P->Vxx[end], w->q, NULL, NULL, NULL, w->cost};
+    const lq_vectors exact_end = {NULL, NULL, NULL, E->Vxx[end], w->q, NULL, NULL, NULL, w->cost};
     expand(at, N, NULL, both || !bends ? &plain_end : NULL, bends ? &exact_end : NULL);
-    hessians_of(*of, w->by, end, 0, delta);
-    for (int s = 0; s < MOST_SHARES; s++) memcpy(w->by[s].Vx[end], w->q, sizeof w->q), memset(w->by[s].Vx_by[end], 0, sizeof w->q);
-    hold_end(under, w->q, end);
-    num cost = w->cost;
+    hessians_of(*of, w->by, end, 0, delta, dims);
+    for (int s = 0; s < MOST_SHARES; s++) memcpy(w->by[s].Vx[end], w->q, sizeof(num) * N_), memset(w->by[s].Vx_by[end], 0, sizeof(num) * N_);
+    hold_end(under, w->q, end, dims);
+    num cost = *w->cost;
     for (long i = N - 1; i >= 0; i--) {
-        motion_t *p = motion + i;
+        const motion_t moved = motion_at(w->motion, i, dims), *p = &moved;
         const int own = i & 1, next = !own;
-        const lq_vectors plain = {p->A, p->B, p->d, P->Vxx[own], p->q, P->S, P->R, p->r, &w->cost};
-        const lq_vectors exact = {p->A, p->B, p->d, E->Vxx[own], p->q, E->S, E->R, p->r, &w->cost};
+        const lq_vectors plain = {p->A, p->B, p->d, P->Vxx[own], p->q, P->S, P->R, p->r, w->cost};
+        const lq_vectors exact = {p->A, p->B, p->d, E->Vxx[own], p->q, E->S, E->R, p->r, w->cost};
         expand(at, i, under->lambda[next], both || !bends ? &plain : NULL, bends ? &exact : NULL);
-        cost += w->cost, defect = most_of(defect, p->d, N_), theta += l1_of(p->d, N_);
-        if (barrier) add_barrier(lane, i, both || !bends ? P->R : NULL, bends ? E->R : NULL, p->r, w);
-        hold(under, p->A, p->B, p->q, barrier ? w->r : p->r, own);
-        hessians_of(*of, w->by, own, 1, delta);
+        cost += *w->cost, defect = most_of(defect, p->d, N_), theta += l1_of(p->d, N_);
+        if (barrier) add_barrier(lane, i, both || !bends ? P->R : NULL, bends ? E->R : NULL, p->r, w, dims);
+        hold(under, p->A, p->B, p->q, barrier ? w->r : p->r, own, dims);
+        hessians_of(*of, w->by, own, 1, delta, dims);
         for (int s = 0; s < MOST_SHARES; s++) {
-            share_t *o = w->by + s;
+            const share_t *o = w->by + s;
             if (!ANY(convex[s])) continue;
-            memcpy(o->Vx[own], p->q, sizeof p->q);
+            memcpy(o->Vx[own], p->q, sizeof(num) * N_);
             const blocks_t blocks = {p->A, p->B, p->d, o->Vxx[own], o->Vx[own], o->S, o->R, p->r, NULL, NULL};
             const gains_t ahead = {NULL, NULL, o->Vx[next], o->Vxx[next]}, to = {o->K, o->k, o->Vx[own], o->Vxx[own]};
-            convex[s] &= swept_factor(blocks, none, NULL, i, ahead, to, NULL, &factored);
+            convex[s] &= swept_factor(blocks, none, NULL, i, ahead, to, NULL, &factored, dims);
             SCATTER(o->K, K[s], M_ * N_)
             SCATTER(o->k, k[s], M_)
             if (!barrier) continue;
-            grown(p, factored.H, w->push, own, o);
+            grown(p, factored.H, w->push, own, o, dims);
             SCATTER(o->k_by, k_by[s], M_)
         }
         ROWS_OF((lane[l].under ? lane[l].under : lane[l].K[last]) + i * M_ * N_, M_ * N_, -1, w->K)
@@ -204,8 +236,8 @@ EXPORT void lq_attempts(lq_attempt *lane, long N, const lq_asked *of,
     }
     whole += (cost + theta) * 0.0;
     for (int a = 0; a < M_; a++) gradient = CHOSEN(under->most[a] <= gradient, gradient, under->most[a]);
-    const num scaled = relative(under);
-    if (of->asked) attempted_steps(lane, N, motion, barrier, slope, w);
+    const num scaled = relative(under, dims);
+    if (of->asked) attempted_steps(lane, N, barrier, slope, w, dims);
     for (int l = 0; l < LANES; l++) {
         lane[l].finite = OF(whole, l) == 0.0;
         lane[l].cost = OF(cost, l), lane[l].defect = OF(defect, l), lane[l].theta = OF(theta, l);

@@ -8,7 +8,7 @@ ALWAYS_INLINE num between(num x, num lower, num upper)
 }
 
 /* The Cholesky factor of H with a unit row and column in place of each variable that is not free; false where it has none. */
-ALWAYS_INLINE truth factor_of_free(const num *restrict H, const truth *restrict free_, num *restrict factor)
+ALWAYS_INLINE truth factor_of_free(const num *restrict H, const truth *restrict free_, num *restrict factor, lq_size dims)
 {
     for (int a = 0; a < M_; a++)
         for (int b = 0; b < M_; b++) factor[a * M_ + b] = CHOSEN(free_[a] & free_[b], H[a * M_ + b], number(a == b ? 1.0 : 0.0));
@@ -17,7 +17,7 @@ ALWAYS_INLINE truth factor_of_free(const num *restrict H, const truth *restrict 
 
 /* The longest projected step from x along a direction that brings its share of the foretold decrease, into `moved`; where there is one. */
 ALWAYS_INLINE truth shortened(const num *restrict H, const num *gradient, const num *lower, const num *upper, const num *x,
-                              const num *direction, truth wanted, num *restrict moved)
+                              const num *direction, truth wanted, num *restrict moved, lq_size dims)
 {
     truth found = NOT(ALL);
     for (double alpha = 1.0; alpha > SHORTEST && ANY(wanted); alpha *= SHORTEN) {
@@ -40,7 +40,7 @@ ALWAYS_INLINE truth shortened(const num *restrict H, const num *gradient, const 
 /* minimize 1/2 x'H x + g'x within bounds: x, which variables are free, and the factor above.  False where the block of H of the free ones is
    not positive definite. */
 static truth box_qp(const num *restrict H, const num *restrict g, const num *lower, const num *upper, num *restrict x, truth *restrict free_,
-                    num *restrict factor)
+                    num *restrict factor, lq_size dims)
 {
     truth definite = ALL, busy = ALL;
     for (int i = 0; i < M_; i++) x[i] = between(number(0.0), lower[i], upper[i]), free_[i] = ALL;
@@ -59,12 +59,12 @@ static truth box_qp(const num *restrict H, const num *restrict g, const num *low
             free_[i] = (busy & NOT(held)) | (NOT(busy) & free_[i]);
             moves |= free_[i] & (size_of(gradient[i]) > GRADIENT_TOLERANCE * (size_of(g[i]) + scale));
         }
-        definite &= factor_of_free(H, free_, factor);
+        definite &= factor_of_free(H, free_, factor, dims);
         busy &= moves & definite;
         if (!ANY(busy)) break;
         for (int i = 0; i < M_; i++) direction[i] = CHOSEN(free_[i], gradient[i], number(0.0));
         minus_solve(factor, direction, 1, M_);
-        busy &= shortened(H, gradient, lower, upper, x, direction, busy, moved);
+        busy &= shortened(H, gradient, lower, upper, x, direction, busy, moved, dims);
         for (int i = 0; i < M_; i++) differs |= moved[i] != x[i];
         busy &= differs;
         for (int i = 0; i < M_; i++) x[i] = CHOSEN(busy, moved[i], x[i]);

@@ -4,7 +4,7 @@
 #define MAX_JACOBI_SWEEPS 50 /* they converge quadratically: about six suffice */
 
 /* Eigenvalues and eigenvectors (columns of X) of a symmetric m x m matrix, which is destroyed, by Jacobi's method. */
-static void eigen(double *restrict G, double *restrict values, double *restrict X)
+static void eigen(double *restrict G, double *restrict values, double *restrict X, lq_size dims)
 {
     for (int i = 0; i < M_ * M_; i++) X[i] = i % (M_ + 1) == 0;
     for (int sweep = 0; sweep < MAX_JACOBI_SWEEPS; sweep++) {
@@ -32,7 +32,7 @@ static void eigen(double *restrict G, double *restrict values, double *restrict 
 }
 
 /* What makes a symmetric H positive definite: 0 where it is, else 1 with the shift. */
-static int definite_shift(const double *restrict H, double *restrict shift)
+static int definite_shift(const double *restrict H, double *restrict shift, lq_size dims)
 {
     double G[M_ * M_], X[M_ * M_], values[M_], norm = 0.0, largest = 0.0, least = HUGE_VAL;
     for (int i = 0; i < M_; i++) {
@@ -43,10 +43,10 @@ static int definite_shift(const double *restrict H, double *restrict shift)
         }
         norm = row > norm ? row : norm;
     }
-    memcpy(X, G, sizeof X);
+    memcpy(X, G, sizeof(double) * M_ * M_);
     for (int i = 0; i < M_; i++) X[i * M_ + i] -= MARGIN * FLOOR * norm;
     if (cholesky(X, M_)) return 0; /* no eigenvalue exceeds the norm */
-    eigen(G, values, X);
+    eigen(G, values, X, dims);
     for (int i = 0; i < M_; i++) {
         largest = fabs(values[i]) > largest ? fabs(values[i]) : largest;
         least = values[i] < least ? values[i] : least;

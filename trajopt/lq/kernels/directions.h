@@ -5,22 +5,55 @@
    the same under the feedback K, as stationarity of lq.py has them; and under other gains, for the problems that ask.  On the way forward, where linear steps are asked for, dx' = A dx + B du + d, du = k + K dx from dx = 0. */
 
 typedef struct {
-    num A[N_ * N_], B[N_ * M_], d[N_], K[M_ * N_], k[M_];
+    num *A, *B, *d, *K, *k;
 } kept_t;
 
 /* Costates of two knots and the gradient under a feedback, the sizes of its terms and its largest entries: see stationarity of riccati.h. */
 typedef struct {
-    num lambda[2][N_], g[M_], size[M_], most[M_];
+    num *lambda[2], *g, *size, *most;
 } held_t;
 
+/* The workspace; kept: of the first knot.  unseen: for rows that nobody reads. */
 typedef struct {
-    num S[M_ * N_], R[M_ * M_], r[M_], cost, g[M_], Vx[2][N_], Vxx[2][N_ * N_], lambda[2][N_], K[M_ * N_];
+    num *S, *R, *r, *cost, *g, *Vx[2], *Vxx[2], *lambda[2], *K, *kept;
     held_t held, under;
-    double unseen[N_ + M_];
+    double *unseen;
 } directions_t;
 
-/* Doubles for N knots with linear steps, without them for one. */
-EXPORT long lq_directions_room(long N) { return (sizeof(directions_t) + N * sizeof(kept_t)) / sizeof(double); }
+static void take_held(held_t *h, num **end, lq_size dims)
+{
+    for (int i = 0; i < 2; i++) h->lambda[i] = taken(end, N_);
+    h->g = taken(end, M_), h->size = taken(end, M_), h->most = taken(end, M_);
+}
+
+static long kept_size(lq_size dims) { return N_ * (N_ + M_ + 1) + M_ * (N_ + 1); }
+
+ALWAYS_INLINE kept_t kept_at(num *kept, long i, lq_size dims)
+{
+    num *A = kept + i * kept_size(dims), *B = A + N_ * N_, *d = B + N_ * M_, *K = d + N_;
+    return (kept_t){A, B, d, K, K + M_ * N_};
+}
+
+/* Find the places of a workspace for N knots that begins at `at`; its length, in vectors. */
+static long take_directions(directions_t *w, num *at, long N, lq_size dims)
+{
+    const long n = N_, m = M_;
+    num *end = at;
+    w->S = taken(&end, m * n), w->R = taken(&end, m * m), w->r = taken(&end, m), w->cost = taken(&end, 1), w->g = taken(&end, m);
+    for (int i = 0; i < 2; i++) w->Vx[i] = taken(&end, n), w->Vxx[i] = taken(&end, n * n), w->lambda[i] = taken(&end, n);
+    w->K = taken(&end, m * n);
+    take_held(&w->held, &end, dims), take_held(&w->under, &end, dims);
+    w->unseen = (double *)taken(&end, n + m);
+    w->kept = taken(&end, N * kept_size(dims));
+    return end - at;
+}
+
+/* Doubles of the workspace: for N knots with linear steps, without them for one. */
+EXPORT long lq_directions_room(int n, int m, long N)
+{
+    directions_t w;
+    return LANES * take_directions(&w, NULL, N, (lq_size){n, m});
+}
 
 /* Rows number i of `width` numbers of an array of each lane's problem <- x */
 #define SCATTER(x, array, width)                                                              \
@@ -37,14 +70,14 @@ EXPORT long lq_directions_room(long N) { return (sizeof(directions_t) + N * size
         unpack_rows(x, width, rows);                                                                          \
     }
 
-static void hold_end(held_t *h, const num *q, int own)
+static void hold_end(const held_t *h, const num *q, int own, lq_size dims)
 {
-    memcpy(h->lambda[own], q, sizeof h->lambda[0]);
+    memcpy(h->lambda[own], q, sizeof(num) * N_);
     for (int a = 0; a < M_; a++) h->size[a] = h->most[a] = number(0.0);
 }
 
 /* The gradient at a knot from the costates behind it, and the costates without what the feedback adds. */
-ALWAYS_INLINE void hold(held_t *h, const num *A, const num *B, const num *q, const num *r, int own)
+ALWAYS_INLINE void hold(const held_t *h, const num *A, const num *B, const num *q, const num *r, int own, lq_size dims)
 {
     const num *behind = h->lambda[!own];
     num terms[M_], far[N_];
@@ -62,7 +95,7 @@ ALWAYS_INLINE void hold(held_t *h, const num *A, const num *B, const num *q, con
 }
 
 /* The largest entry of the gradient, by the size of its terms. */
-static num relative(const held_t *h)
+static num relative(const held_t *h, lq_size dims)
 {
     num largest = number(0.0), kkt = number(0.0);
     for (int a = 0; a < M_; a++) largest = CHOSEN(h->size[a] > largest, h->size[a], largest);
@@ -74,7 +107,7 @@ static num relative(const held_t *h)
     return kkt;
 }
 
-static void steps_ahead(const lq_direction *lane, long N, const kept_t *kept)
+static void steps_ahead(const lq_direction *lane, long N, num *kept, lq_size dims)
 {
     num x[2][N_], u[M_];
     for (int a = 0; a < N_; a++) x[0][a] = number(0.0);
@@ -83,40 +116,42 @@ static void steps_ahead(const lq_direction *lane, long N, const kept_t *kept)
         num *next = x[!(i & 1)];
         SCATTER(own, dx, N_)
         if (i == N) break;
-        SUM_PRODUCT(u, kept[i].k, kept[i].K, own, M_, N_, 1);
+        const kept_t p = kept_at(kept, i, dims);
+        SUM_PRODUCT(u, p.k, p.K, own, M_, N_, 1);
         SCATTER(u, du, M_)
-        SUM_PRODUCT(next, kept[i].d, kept[i].A, own, N_, N_, 1);
-        PRODUCT(next, kept[i].B, u, N_, M_, 1, 1);
+        SUM_PRODUCT(next, p.d, p.A, own, N_, N_, 1);
+        PRODUCT(next, p.B, u, N_, M_, 1, 1);
     }
 }
 
-/* Directions of as many problems of N steps as there are lanes, without bounds.  expand: gives the blocks of knot i, and q, Q and the cost of knot N. */
-EXPORT void lq_directions(lq_direction *lane, long N, void (*expand)(void *of, long i, const lq_vectors *to), void *of, directions_t *restrict w)
+/* Directions of as many problems of N steps as there are lanes, without bounds; room: the workspace.  expand: gives the blocks of knot i, and q, Q and the cost of knot N. */
+EXPORT void lq_directions(lq_direction *lane, lq_size dims, long N, void (*expand)(void *of, long i, const lq_vectors *to), void *of, num *room)
 {
-    kept_t *kept = (kept_t *)(w + 1);
+    directions_t workspace, *w = &workspace;
     const int forward = lane->dx != NULL;
     const double *under = NULL;
     damping_t by;
     num change = number(0.0), slope = number(0.0), defect = number(0.0), whole = number(0.0);
     truth closed, found = ALL;
     long i = N;
+    take_directions(w, room, forward ? N : 1, dims);
     for (int l = 0; l < LANES; l++) {
         by.on_state[l] = lane[l].on_state, by.on_control[l] = lane[l].on_control;
         closed[l] = lane[l].closed ? -1 : 0;
         if (lane[l].under) under = lane[l].under;
     }
-    expand(of, N, &(lq_vectors){NULL, NULL, NULL, w->Vxx[N & 1], w->Vx[N & 1], NULL, NULL, NULL, &w->cost});
-    memcpy(w->lambda[N & 1], w->Vx[N & 1], sizeof w->lambda[0]);
-    hold_end(&w->held, w->Vx[N & 1], N & 1);
-    hold_end(&w->under, w->Vx[N & 1], N & 1);
-    SCATTER(&w->cost, costs, 1)
+    expand(of, N, &(lq_vectors){NULL, NULL, NULL, w->Vxx[N & 1], w->Vx[N & 1], NULL, NULL, NULL, w->cost});
+    memcpy(w->lambda[N & 1], w->Vx[N & 1], sizeof(num) * N_);
+    hold_end(&w->held, w->Vx[N & 1], N & 1, dims);
+    hold_end(&w->under, w->Vx[N & 1], N & 1, dims);
+    SCATTER(w->cost, costs, 1)
     SCATTER(w->lambda[N & 1], lambda, N_)
     if (under) SCATTER_ASKED(w->lambda[N & 1], held_lambda, N_)
     for (i = N - 1; i >= 0; i--) {
-        kept_t *p = kept + (forward ? i : 0);
+        const kept_t at = kept_at(w->kept, forward ? i : 0, dims), *p = &at;
         const int own = i & 1, next = !own;
-        expand(of, i, &(lq_vectors){p->A, p->B, p->d, w->Vxx[own], w->Vx[own], w->S, w->R, w->r, &w->cost});
-        SCATTER(&w->cost, costs, 1)
+        expand(of, i, &(lq_vectors){p->A, p->B, p->d, w->Vxx[own], w->Vx[own], w->S, w->R, w->r, w->cost});
+        SCATTER(w->cost, costs, 1)
         SCATTER(p->d, d, N_)
         for (int a = 0; a < N_; a++) {
             defect = CHOSEN(size_of(p->d[a]) <= defect, defect, size_of(p->d[a]));
@@ -127,19 +162,19 @@ EXPORT void lq_directions(lq_direction *lane, long N, void (*expand)(void *of, l
         SUM_PRODUCT(w->lambda[own], w->Vx[own], w->lambda[next], p->A, 1, N_, N_);
         SCATTER(w->g, g, M_)
         SCATTER(w->lambda[own], lambda, N_)
-        hold(&w->held, p->A, p->B, w->Vx[own], w->r, own);
+        hold(&w->held, p->A, p->B, w->Vx[own], w->r, own, dims);
         if (under) {
             const double *rows[LANES];
             for (int l = 0; l < LANES; l++) rows[l] = (lane[l].under ? lane[l].under : under) + i * M_ * N_;
             pack_rows(rows, M_ * N_, w->K);
-            hold(&w->under, p->A, p->B, w->Vx[own], w->r, own);
+            hold(&w->under, p->A, p->B, w->Vx[own], w->r, own, dims);
             PRODUCT(w->under.lambda[own], w->under.g, w->K, 1, M_, N_, 1);
             SCATTER_ASKED(w->under.g, held_g, M_)
             SCATTER_ASKED(w->under.lambda[own], held_lambda, N_)
         }
         const blocks_t blocks = {p->A, p->B, p->d, w->Vxx[own], w->Vx[own], w->S, w->R, w->r, NULL, NULL};
         const gains_t ahead = {NULL, NULL, w->Vx[next], w->Vxx[next]}, to = {p->K, p->k, w->Vx[own], w->Vxx[own]};
-        found &= swept(blocks, by, NULL, i, ahead, to, &change);
+        found &= swept(blocks, by, NULL, i, ahead, to, &change, dims);
         SCATTER(p->K, K, M_ * N_)
         SCATTER(p->k, k, M_)
         PRODUCT(w->held.lambda[own], w->held.g, p->K, 1, M_, N_, 1);
@@ -148,8 +183,8 @@ EXPORT void lq_directions(lq_direction *lane, long N, void (*expand)(void *of, l
         for (int a = 0; a < M_; a++) whole += w->g[a] * 0.0;
     }
     for (int a = 0; a < N_; a++) whole += w->lambda[0][a] * 0.0;
-    const num kkt = relative(&w->held), kkt_under = under ? relative(&w->under) : kkt;
-    if (forward) steps_ahead(lane, N, kept);
+    const num kkt = relative(&w->held, dims), kkt_under = under ? relative(&w->under, dims) : kkt;
+    if (forward) steps_ahead(lane, N, w->kept, dims);
     for (int l = 0; l < LANES; l++) {
         lane[l].found = HOLDS(found, l) && OF(whole, l) == 0.0;
         lane[l].change = OF(change, l), lane[l].slope = OF(slope, l), lane[l].defect = OF(defect, l);

@@ -5,7 +5,7 @@
 
 /* The quadratic function of (dx, du) at a knot with the value function P (n, n) of the next: uu (m, m), ux (m, n), and the upper half of xx. */
 ALWAYS_INLINE void quadratic_at(const num *A, const num *B, const num *Q, const num *S, const num *R, num shift, const num *P,
-                                num *restrict uu, num *restrict ux, num *restrict xx)
+                                num *restrict uu, num *restrict ux, num *restrict xx, lq_size dims)
 {
     num PA[N_ * N_], PB[N_ * M_];
     PRODUCT(PA, P, A, N_, N_, N_, 0);
@@ -17,21 +17,27 @@ ALWAYS_INLINE void quadratic_at(const num *A, const num *B, const num *Q, const 
     for (int a = 0; a < N_; a++) xx[a * (N_ + 1)] += shift;
 }
 
-ALWAYS_INLINE void mirror(num *P)
+ALWAYS_INLINE elq_knot knot_at(const elq_factors *f, long k, lq_size dims)
+{
+    const elq_knot *q = &f->first;
+    return (elq_knot){q->P + k * N_ * N_, q->K + k * M_ * N_, q->ux + k * M_ * N_, q->uu + k * M_ * M_, q->G + k * M_ * M_};
+}
+
+ALWAYS_INLINE void mirror(num *P, lq_size dims)
 {
     for (int a = 0; a < N_; a++)
         for (int b = 0; b < a; b++) P[a * N_ + b] = P[b * N_ + a];
 }
 
 /* The value at the last knot. */
-ALWAYS_INLINE void value_at_end(const num *Q, num shift, num *restrict P)
+ALWAYS_INLINE void value_at_end(const num *Q, num shift, num *restrict P, lq_size dims)
 {
     memcpy(P, Q, sizeof(num) * N_ * N_);
     for (int a = 0; a < N_; a++) P[a * (N_ + 1)] += shift;
 }
 
 /* The Cholesky factor G of uu and the gains K; xx becomes the upper half of the value function.  False where uu is not positive definite. */
-ALWAYS_INLINE truth free_gains(const num *uu, const num *ux, num *restrict G, num *restrict K, num *restrict xx)
+ALWAYS_INLINE truth free_gains(const num *uu, const num *ux, num *restrict G, num *restrict K, num *restrict xx, lq_size dims)
 {
     memcpy(G, uu, sizeof(num) * M_ * M_);
     const truth definite = cholesky(G, M_);
@@ -50,17 +56,17 @@ typedef struct {
 } turned_t;
 
 /* Where E and H begin in the memory for `most` rows, and its size. */
-static long E_at(long most) { return (M_ + most) * most; }
-static long H_at(long most) { return E_at(most) + M_ * (M_ + N_); }
-static long turned_size(long most) { return H_at(most) + most * N_; }
+static long E_at(long most, lq_size dims) { return (M_ + most) * most; }
+static long H_at(long most, lq_size dims) { return E_at(most, dims) + M_ * (M_ + N_); }
+static long turned_size(long most, lq_size dims) { return H_at(most, dims) + most * N_; }
 
-ALWAYS_INLINE turned_t turned_in(num *at, long most)
+ALWAYS_INLINE turned_t turned_in(num *at, long most, lq_size dims)
 {
-    return (turned_t){at, at + E_at(most), at + E_at(most) + M_ * M_, at + H_at(most)};
+    return (turned_t){at, at + E_at(most, dims), at + E_at(most, dims) + M_ * M_, at + H_at(most, dims)};
 }
 
 /* W (carried + own, m + n): H (carried, n) of the next knot through the dynamics, and C, D of a knot; A, B, D NULL at the last one. */
-ALWAYS_INLINE void joined(num *restrict W, const num *H, long carried, const num *A, const num *B, const num *C, const num *D, long own)
+ALWAYS_INLINE void joined(num *restrict W, const num *H, long carried, const num *A, const num *B, const num *C, const num *D, long own, lq_size dims)
 {
     const long w = M_ + N_;
     for (long i = 0; i < carried; i++) {
@@ -81,7 +87,7 @@ ALWAYS_INLINE void joined(num *restrict W, const num *H, long carried, const num
 /* Gauss-Jordan with full pivoting in the columns first .. last of W (rows, m + n); the rows of T follow.  Rows have a place where they had a
    pivot: its control, or m and how many had one in a state before.  Those of controls stay as they are while states have their turn.
    Returns how many find a pivot. */
-static num eliminate(num *restrict W, num *restrict T, num *restrict place, long rows, long first, long last)
+static num eliminate(num *restrict W, num *restrict T, num *restrict place, long rows, long first, long last, lq_size dims)
 {
     const long w = M_ + N_;
     num found = number(0.0);
@@ -126,7 +132,7 @@ static num eliminate(num *restrict W, num *restrict T, num *restrict place, long
 }
 
 /* Turn the equations W (rows, m + n), which become what nobody reads, at the last knot without controls; pivots, kept: how many there are. */
-static void turn(num *restrict W, long rows, int at_end, turned_t to, num *pivots, num *kept)
+static void turn(num *restrict W, long rows, int at_end, turned_t to, num *pivots, num *kept, lq_size dims)
 {
     const long w = M_ + N_;
     num T[rows * rows], place[rows];
@@ -138,8 +144,8 @@ static void turn(num *restrict W, long rows, int at_end, turned_t to, num *pivot
         for (long j = 0; j < w; j++) W[i * w + j] *= scale;
         T[i * rows + i] = scale, place[i] = number(-1.0);
     }
-    *pivots = at_end ? number(0.0) : eliminate(W, T, place, rows, 0, M_);
-    *kept = eliminate(W, T, place, rows, M_, w);
+    *pivots = at_end ? number(0.0) : eliminate(W, T, place, rows, 0, M_, dims);
+    *kept = eliminate(W, T, place, rows, M_, w, dims);
     memset(to.T, 0, sizeof(num) * M_ * rows);
     memset(to.E, 0, sizeof(num) * M_ * M_);
     memset(to.X, 0, sizeof(num) * M_ * N_);
@@ -157,7 +163,7 @@ static void turn(num *restrict W, long rows, int at_end, turned_t to, num *pivot
 }
 
 /* free_gains where equations bind controls: du = -X dx + (1 - E) w, with any w on the free ones. */
-ALWAYS_INLINE truth bound_gains(const num *uu, const num *ux, const num *E, const num *X, num *restrict G, num *restrict K, num *restrict xx)
+ALWAYS_INLINE truth bound_gains(const num *uu, const num *ux, const num *E, const num *X, num *restrict G, num *restrict K, num *restrict xx, lq_size dims)
 {
     num Z[M_ * M_], H[M_ * M_], T[M_ * N_], w[M_ * N_];
     for (int i = 0; i < M_ * M_; i++) Z[i] = (i % (M_ + 1) == 0 ? 1.0 : 0.0) - E[i];

@@ -1,12 +1,12 @@
-/* The LQ problem with equations at its knots, with the sizes n = NDX and m = NU known at compile time: see trajopt/lq/equality_lq.py.
+/* The LQ problem with equations at its knots: see trajopt/lq/equality_lq.py.
 
    Before this text stand equality_types.h and equality_knot.h.  What depends on the matrices is factored once; right-hand sides are solved for by
    a sweep of vectors each. */
 
-static turned_t turned_at(const elq_factors *f, long k) { return turned_in(f->turned + k * turned_size(f->most), f->most); }
+static turned_t turned_at(const elq_factors *f, long k, lq_size dims) { return turned_in(f->turned + k * turned_size(f->most, dims), f->most, dims); }
 
 /* P of the next knot as it is seen through soft dynamics: P (1 + s P)^-1, and F = (1 + s P)^-1; 0 where that is not positive. */
-static int softened(const double *restrict P, double s, double *restrict F, double *restrict seen)
+static int softened(const double *restrict P, double s, double *restrict F, double *restrict seen, lq_size dims)
 {
     double L[N_ * N_];
     for (int i = 0; i < N_ * N_; i++) L[i] = s * P[i] + (i % (N_ + 1) == 0), F[i] = i % (N_ + 1) == 0;
@@ -40,15 +40,16 @@ static int softened(const double *restrict P, double s, double *restrict F, doub
 /* The equations at knot k, turned. */
 static void turn_at(const elq_matrices *p, const elq_factors *f, long k)
 {
-    elq_knot *q = f->knots + k;
+    const lq_size dims = p->size;
+    elq_counts *q = f->counts + k;
     const int at_end = k == p->N;
     const long own = p->row[k + 1] - p->row[k], carried = at_end ? 0 : q[1].kept;
     q->rows = carried + own, q->pivots = q->kept = 0;
     if (!q->rows) return;
     double W[q->rows * (M_ + N_)], pivots, kept;
     const double *A = p->A + k * N_ * N_, *B = p->B + k * N_ * M_, *C = p->C + p->row[k] * N_, *D = p->D + p->row[k] * M_;
-    joined(W, carried ? turned_at(f, k + 1).H : NULL, carried, A, B, C, at_end ? NULL : D, own);
-    turn(W, q->rows, at_end, turned_at(f, k), &pivots, &kept);
+    joined(W, carried ? turned_at(f, k + 1, dims).H : NULL, carried, A, B, C, at_end ? NULL : D, own, dims);
+    turn(W, q->rows, at_end, turned_at(f, k, dims), &pivots, &kept, dims);
     q->pivots = (long)pivots, q->kept = (long)kept;
 }
 
@@ -56,25 +57,26 @@ static void turn_at(const elq_matrices *p, const elq_factors *f, long k)
    definite on the free controls, or -1. */
 static long factor_from(const elq_matrices *p, const elq_factors *f, long first)
 {
+    const lq_size dims = p->size;
     for (long k = first; k >= 0; k--) {
-        elq_knot *restrict q = f->knots + k;
-        const double *A = p->A + k * N_ * N_, *B = p->B + k * N_ * M_, *Q = p->Q + k * N_ * N_, *P = q[1].P;
+        const elq_knot q = knot_at(f, k, dims);
+        const double *A = p->A + k * N_ * N_, *B = p->B + k * N_ * M_, *Q = p->Q + k * N_ * N_, *P = q.P + N_ * N_;
         double seen[N_ * N_];
         turn_at(p, f, k);
         if (k == p->N) {
-            value_at_end(Q, p->shift, q->P);
+            value_at_end(Q, p->shift, q.P, dims);
             continue;
         }
         if (p->soft > 0.0) {
-            if (!softened(P, p->soft, f->F + k * N_ * N_, seen)) return k;
+            if (!softened(P, p->soft, f->F + k * N_ * N_, seen, dims)) return k;
             P = seen;
         }
-        quadratic_at(A, B, Q, p->S + k * M_ * N_, p->R + k * M_ * M_, p->shift, P, q->uu, q->ux, q->P);
-        const turned_t turned = turned_at(f, k);
-        const int definite = q->pivots ? bound_gains(q->uu, q->ux, turned.E, turned.X, q->G, q->K, q->P)
-                                       : free_gains(q->uu, q->ux, q->G, q->K, q->P);
+        quadratic_at(A, B, Q, p->S + k * M_ * N_, p->R + k * M_ * M_, p->shift, P, q.uu, q.ux, q.P, dims);
+        const turned_t turned = turned_at(f, k, dims);
+        const int definite = f->counts[k].pivots ? bound_gains(q.uu, q.ux, turned.E, turned.X, q.G, q.K, q.P, dims)
+                                       : free_gains(q.uu, q.ux, q.G, q.K, q.P, dims);
         if (!definite) return k;
-        mirror(q->P);
+        mirror(q.P, dims);
     }
     return -1;
 }
@@ -91,12 +93,13 @@ ALWAYS_INLINE void add_onto(double *restrict y, const double *X, const double *x
 /* Right-hand sides of the turned rows at knot k, T [H_next d + h_next; e] (m + rows - pivots). */
 static void turned_sides(const elq_matrices *p, const elq_vectors *v, const elq_factors *f, long k, const double *h_next, double *restrict t)
 {
-    const elq_knot *q = f->knots + k;
+    const lq_size dims = p->size;
+    const elq_counts *q = f->counts + k;
     const long rows = q->rows, carried = k < p->N ? q[1].kept : 0;
     double side[rows];
-    for (long i = 0; i < carried; i++) side[i] = h_next[i] + dot(turned_at(f, k + 1).H + i * N_, v->d + k * N_, N_);
+    for (long i = 0; i < carried; i++) side[i] = h_next[i] + dot(turned_at(f, k + 1, dims).H + i * N_, v->d + k * N_, N_);
     for (long i = carried; i < rows; i++) side[i] = v->e[p->row[k] + i - carried];
-    const double *T = turned_at(f, k).T;
+    const double *T = turned_at(f, k, dims).T;
     for (long i = 0; i < M_ + rows - q->pivots; i++) {
         double s = 0.0;
         for (long j = 0; j < rows; j++) s += T[i * rows + j] * side[j];
@@ -112,7 +115,7 @@ typedef struct {
     double *ff, *Qu, *sides;
 } aside_t;
 
-static aside_t aside_at(const elq_factors *f, const elq_step *to, long k)
+static aside_t aside_at(const elq_factors *f, const elq_step *to, long k, lq_size dims)
 {
     double *at = to->room + k * (3 * M_ + f->most);
     return (aside_t){at, at + M_, at + 2 * M_};
@@ -122,23 +125,25 @@ static aside_t aside_at(const elq_factors *f, const elq_step *to, long k)
    right-hand side of an equation that nothing can change. */
 EXPORT double elq_solve(const elq_matrices *p, const elq_vectors *v, const elq_factors *f, const elq_step *to)
 {
+    const lq_size dims = p->size;
     const long N = p->N;
     double contradiction = 0.0, *x = to->dx;
     double *Vx = to->lambda; /* lambda_k holds V'x of knot k + 1 until the way forth */
     double next[N_];
     memcpy(next, v->q + N * N_, sizeof next);
     for (long k = N; k >= 0; k--) {
-        const elq_knot *q = f->knots + k;
-        const aside_t a = aside_at(f, to, k);
-        if (q->rows) {
-            turned_sides(p, v, f, k, k < N ? aside_at(f, to, k + 1).sides + M_ : NULL, a.sides);
-            for (long i = q->kept; i < q->rows - q->pivots; i++) worsen(&contradiction, a.sides[M_ + i]);
+        const elq_counts *c = f->counts + k;
+        const elq_knot q = knot_at(f, k, dims);
+        const aside_t a = aside_at(f, to, k, dims);
+        if (c->rows) {
+            turned_sides(p, v, f, k, k < N ? aside_at(f, to, k + 1, dims).sides + M_ : NULL, a.sides);
+            for (long i = c->kept; i < c->rows - c->pivots; i++) worsen(&contradiction, a.sides[M_ + i]);
         }
         if (k == N) continue;
         memcpy(Vx + k * N_, next, sizeof next);
         double ahead[N_];
         memcpy(ahead, next, sizeof ahead);
-        PRODUCT(ahead, v->d + k * N_, q[1].P, 1, N_, N_, 1);
+        PRODUCT(ahead, v->d + k * N_, q.P + N_ * N_, 1, N_, N_, 1);
         if (p->soft > 0.0) {
             double through[N_];
             PRODUCT(through, ahead, f->F + k * N_ * N_, 1, N_, N_, 0);
@@ -146,37 +151,38 @@ EXPORT double elq_solve(const elq_matrices *p, const elq_vectors *v, const elq_f
         }
         SUM_PRODUCT(a.Qu, v->r + k * M_, ahead, p->B + k * N_ * M_, 1, N_, M_);
         SUM_PRODUCT(next, v->q + k * N_, ahead, p->A + k * N_ * N_, 1, N_, N_);
-        if (!q->pivots) {
+        if (!c->pivots) {
             memcpy(a.ff, a.Qu, sizeof(double) * M_);
-            minus_solve(q->G, a.ff, 1, M_);
-            PRODUCT(next, a.Qu, q->K, 1, M_, N_, 1);
+            minus_solve(q.G, a.ff, 1, M_);
+            PRODUCT(next, a.Qu, q.K, 1, M_, N_, 1);
             continue;
         }
-        const double *E = turned_at(f, k).E;
+        const double *E = turned_at(f, k, dims).E;
         double g[M_], w[M_], unseen[M_];
         for (int i = 0; i < M_; i++) a.ff[i] = -a.sides[i];
-        SUM_PRODUCT(g, a.Qu, a.ff, q->uu, 1, M_, M_);
+        SUM_PRODUCT(g, a.Qu, a.ff, q.uu, 1, M_, M_);
         PRODUCT(unseen, g, E, 1, M_, M_, 0);
         for (int i = 0; i < M_; i++) w[i] = g[i] - unseen[i];
-        minus_solve(q->G, w, 1, M_);
+        minus_solve(q.G, w, 1, M_);
         for (int i = 0; i < M_; i++) a.ff[i] += w[i] - dot(E + i * M_, w, M_);
-        SUM_PRODUCT(g, a.Qu, a.ff, q->uu, 1, M_, M_);
-        PRODUCT(next, g, q->K, 1, M_, N_, 1);
-        PRODUCT(next, a.ff, q->ux, 1, M_, N_, 1);
+        SUM_PRODUCT(g, a.Qu, a.ff, q.uu, 1, M_, M_);
+        PRODUCT(next, g, q.K, 1, M_, N_, 1);
+        PRODUCT(next, a.ff, q.ux, 1, M_, N_, 1);
     }
     double nu[f->most + 1], eta[f->most + 1];
-    for (long i = 0; i < f->knots[0].kept; i++) /* what is left of the equations at the first state, which is given */
-        worsen(&contradiction, aside_at(f, to, 0).sides[M_ + i] + dot(turned_at(f, 0).H + i * N_, x, N_));
+    for (long i = 0; i < f->counts[0].kept; i++) /* what is left of the equations at the first state, which is given */
+        worsen(&contradiction, aside_at(f, to, 0, dims).sides[M_ + i] + dot(turned_at(f, 0, dims).H + i * N_, x, N_));
     memset(nu, 0, sizeof nu);
     for (long k = 0; k <= N; k++, x += N_) {
-        const elq_knot *q = f->knots + k;
-        const aside_t a = aside_at(f, to, k);
+        const elq_counts *c = f->counts + k;
+        const elq_knot q = knot_at(f, k, dims);
+        const aside_t a = aside_at(f, to, k, dims);
         double *u = to->du + k * M_, *lambda = to->lambda + k * N_, g[M_];
-        memcpy(eta, nu, sizeof(double) * q->kept); /* multipliers of what was kept, found at the knot before */
+        memcpy(eta, nu, sizeof(double) * c->kept); /* multipliers of what was kept, found at the knot before */
         if (k < N) {
             double *next_x = x + N_;
             memcpy(u, a.ff, sizeof(double) * M_);
-            add_onto(u, q->K, x, M_, N_);
+            add_onto(u, q.K, x, M_, N_);
             memcpy(next_x, v->d + k * N_, sizeof(double) * N_);
             add_onto(next_x, p->A + k * N_ * N_, x, N_, N_);
             add_onto(next_x, p->B + k * N_ * M_, u, N_, M_);
@@ -185,24 +191,24 @@ EXPORT double elq_solve(const elq_matrices *p, const elq_vectors *v, const elq_f
                 for (int i = 0; i < N_; i++) moved[i] = next_x[i] - p->soft * lambda[i];
                 PRODUCT(next_x, moved, f->F + k * N_ * N_, 1, N_, N_, 0);
             }
-            PRODUCT(lambda, next_x, q[1].P, 1, N_, N_, 1);
+            PRODUCT(lambda, next_x, q.P + N_ * N_, 1, N_, N_, 1);
         }
-        if (!q->rows) continue;
-        const double *T = turned_at(f, k).T;
-        const long rows = q->rows, carried = k < N ? q[1].kept : 0;
+        if (!c->rows) continue;
+        const double *T = turned_at(f, k, dims).T;
+        const long rows = c->rows, carried = k < N ? c[1].kept : 0;
         memset(nu, 0, sizeof(double) * rows);
-        if (q->pivots) { /* those of rows on controls are -(Qu + Qux dx + Quu du) */
+        if (c->pivots) { /* those of rows on controls are -(Qu + Qux dx + Quu du) */
             memcpy(g, a.Qu, sizeof g);
-            add_onto(g, q->ux, x, M_, N_);
-            add_onto(g, q->uu, u, M_, M_);
+            add_onto(g, q.ux, x, M_, N_);
+            add_onto(g, q.uu, u, M_, M_);
             for (int i = 0; i < M_; i++)
                 for (long j = 0; j < rows; j++) nu[j] -= T[i * rows + j] * g[i];
         }
-        for (long i = 0; i < q->kept; i++)
+        for (long i = 0; i < c->kept; i++)
             for (long j = 0; j < rows; j++) nu[j] += T[(M_ + i) * rows + j] * eta[i];
         memcpy(to->y + p->row[k], nu + carried, sizeof(double) * (rows - carried));
         for (long i = 0; i < carried; i++)
-            for (int j = 0; j < N_; j++) lambda[j] += turned_at(f, k + 1).H[i * N_ + j] * nu[i];
+            for (int j = 0; j < N_; j++) lambda[j] += turned_at(f, k + 1, dims).H[i * N_ + j] * nu[i];
     }
     return contradiction;
 }

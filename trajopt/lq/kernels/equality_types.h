@@ -1,7 +1,5 @@
-/* What the kernels of LQ problems with equations take and give: see trajopt/lq/equality_lq.py.  Before this text stands small_matrices.h.
+/* What the kernels of LQ problems with equations take and give: see trajopt/lq/equality_lq.py.  Before this text stands lq_types.h.
    Matrices by rows; every array is one knot after the other. */
-
-#define N_ NDX
 
 /* A (N, n, n), B (N, n, m), Q (N + 1, n, n), S (N, m, n), R (N, m, m); equations C (rows, n), D (rows, m), those of knot k from row[k]
    up to row[k + 1], of N + 1 knots.  shift: added to the diagonals of Q and R.  soft: how far the dynamics give way, s of
@@ -10,6 +8,7 @@ typedef struct {
     const double *A, *B, *Q, *S, *R, *C, *D;
     const long *row;
     long N;
+    lq_size size;
     double shift, soft;
 } elq_matrices;
 
@@ -25,14 +24,18 @@ typedef struct {
    into: one for each control, E du + X dx, zero for those that are free, `pivots` for the others, on which E is one; `kept` for the
    state, H dx, which the knot before has to see to; and rows that are zero. */
 typedef struct {
-    double P[N_ * N_], K[M_ * N_], ux[M_ * N_], uu[M_ * M_], G[M_ * M_];
-    long rows, pivots, kept;
+    double *P, *K, *ux, *uu, *G;
 } elq_knot;
 
-/* knots (N + 1); turned: T, E (m, m), X (m, n) and H (kept, n) of each knot, in the memory for `most` rows; F = (1 + s P_next)^-1 (N, n, n) with
+typedef struct {
+    long rows, pivots, kept;
+} elq_counts;
+
+/* Of N + 1 knots, one after the other: first, the arrays of the first knot, and counts.  turned: T, E (m, m), X (m, n) and H (kept, n) of each knot, in the memory for `most` rows; F = (1 + s P_next)^-1 (N, n, n) with
    soft dynamics, else NULL. */
 typedef struct {
-    elq_knot *knots;
+    elq_knot first;
+    elq_counts *counts;
     double *turned, *F;
     long most;
 } elq_factors;

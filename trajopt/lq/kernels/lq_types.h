@@ -3,10 +3,16 @@
 
 #define HALF_OF_DIGITS 0x1p-26 /* see lq.py */
 
+/* Numbers of states n and of controls m. */
+typedef struct {
+    int n, m;
+} lq_size;
+
 /* A (N, n, n), B (N, n, m), d (N, n), Q (N + 1, n, n), q (N + 1, n), S (N, m, n), R (N, m, m), r (N, m); N steps */
 typedef struct {
     const double *A, *B, *d, *Q, *q, *S, *R, *r;
     long N;
+    lq_size size;
 } lq_problem;
 
 /* Bounds on du, (N, m) each; NULL for none. */

@@ -6,9 +6,21 @@
 #include <math.h>
 #include <string.h>
 
+/* Numbers of states and of controls, in functions with the sizes dims of a problem. */
+#ifndef N_ /* else they are known when this is compiled */
+#define N_ dims.n
+#define M_ dims.m
+#endif
+#define SIZES(of) const lq_size dims = (of); (void)dims
+
 #ifndef ALWAYS_INLINE /* else the prelude's */
 #define ALWAYS_INLINE static inline __attribute__((always_inline))
 #define EXPORT __attribute__((visibility("default")))
+#endif
+#ifdef __GNUC__
+#define NOT_INLINE static __attribute__((noinline))
+#else
+#define NOT_INLINE static
 #endif
 
 #ifdef ABREAST
@@ -43,3 +55,11 @@ typedef int truth;
 #define size_of fabs
 #define root sqrt
 #endif
+
+/* The next `count` numbers of a workspace. */
+ALWAYS_INLINE num *taken(num **workspace, long count)
+{
+    num *at = *workspace;
+    *workspace += count;
+    return at;
+}

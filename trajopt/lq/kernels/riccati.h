@@ -1,9 +1,5 @@
-/* The LQ problem with defects: the twin of trajopt/lq/lq.py, with the sizes n = NDX and m = NU known at compile time.
-   Matrices by rows; every array is one knot after the other.  Before this text stand lq_types.h, numbers.h, small_matrices.h, box_qp.h
+/* The LQ problem with defects: the twin of trajopt/lq/lq.py.  Matrices by rows; every array is one knot after the other.  Before this text stand lq_types.h, numbers.h, small_matrices.h, box_qp.h
    and, for one problem alone, definite_shift.h. */
-
-#define N_ NDX
-
 
 #ifdef ABREAST
 typedef void lq_changes; /* the problem stays as it is */
@@ -23,7 +19,7 @@ typedef struct {
     double *Q, *S, *R;
 } lq_changes;
 
-ALWAYS_INLINE void add_curvature(const lq_changes *changes, long i, const double *lam)
+ALWAYS_INLINE void add_curvature(const lq_changes *changes, long i, const double *lam, lq_size dims)
 {
     double xx[N_ * N_], ux[M_ * N_], uu[M_ * M_];
     double *restrict Q = changes->Q + i * N_ * N_, *restrict S = changes->S + i * M_ * N_, *restrict R = changes->R + i * M_ * M_;
@@ -44,10 +40,22 @@ typedef struct {
 } blocks_t;
 
 #ifdef ABREAST
+/* The workspace of sweeps. */
 typedef struct {
-    num A[N_ * N_], B[N_ * M_], d[N_], Q[N_ * N_], q[N_], S[M_ * N_], R[M_ * M_], r[M_], lower[M_], upper[M_], K[M_ * N_], k[M_], Vx[2][N_],
-        Vxx[2][N_ * N_];
+    num *A, *B, *d, *Q, *q, *S, *R, *r, *lower, *upper, *K, *k, *Vx[2], *Vxx[2];
 } room_t;
+
+/* Find the places of a workspace that begins at `at`; its length, in vectors. */
+static long take_room(room_t *w, num *at, lq_size dims)
+{
+    const long n = N_, m = M_;
+    num *end = at;
+    w->A = taken(&end, n * n), w->B = taken(&end, n * m), w->d = taken(&end, n), w->Q = taken(&end, n * n), w->q = taken(&end, n);
+    w->S = taken(&end, m * n), w->R = taken(&end, m * m), w->r = taken(&end, m), w->lower = taken(&end, m), w->upper = taken(&end, m);
+    w->K = taken(&end, m * n), w->k = taken(&end, m);
+    for (int i = 0; i < 2; i++) w->Vx[i] = taken(&end, n), w->Vxx[i] = taken(&end, n * n);
+    return end - at;
+}
 
 /* The rows number i of `width` numbers of an array of each lane's problem; those before them, which come next, are sent for. */
 #define GATHER(array, width, to)                                                                                         \
@@ -60,7 +68,7 @@ typedef struct {
         pack_rows(rows, width, to);                                                                                      \
     }
 
-static blocks_t blocks_at(const lq_lane *lane, long i, room_t *restrict w)
+static blocks_t blocks_at(const lq_lane *lane, long i, const room_t *w, lq_size dims)
 {
     GATHER(p->A, N_ * N_, w->A)
     GATHER(p->B, N_ * M_, w->B)
@@ -78,6 +86,7 @@ static blocks_t blocks_at(const lq_lane *lane, long i, room_t *restrict w)
 #else
 ALWAYS_INLINE blocks_t blocks_at(const lq_problem *p, const lq_bounds *limits, long i)
 {
+    SIZES(p->size);
     const double *lower = limits->lower ? limits->lower + i * M_ : NULL, *upper = lower ? limits->upper + i * M_ : NULL;
     return (blocks_t){p->A + i * N_ * N_, p->B + i * N_ * M_, p->d + i * N_, p->Q + i * N_ * N_, p->q + i * N_, p->S + i * M_ * N_,
                       p->R + i * M_ * M_, p->r + i * M_, lower, upper};
@@ -96,7 +105,7 @@ typedef struct {
 
 /* The quadratic function of (dx, du) at a knot: Qu (m), Quu (m, m), Qux (m, n); Qx and Qxx stand where Vx and Vxx come to be. */
 typedef struct {
-    num u[M_], uu[M_ * M_], ux[M_ * N_];
+    num *u, *uu, *ux;
 } q_t;
 
 /* Columns of [K k], and of zeros behind them, which make whole packs. */
@@ -104,11 +113,11 @@ typedef struct {
 
 /* What the gains solve: H (m, m) times [K k 0] = -X (m, COLUMNS), with damping. */
 typedef struct {
-    num H[M_ * M_], X[M_ * COLUMNS];
+    num *H, *X;
 } damped_t;
 
 /* At a knot, from the value function V of the next and its gradient ahead, behind the defect: see q_function of lq.py. */
-ALWAYS_INLINE void q_function(blocks_t p, const num *ahead, const num *V_, q_t *q, num *restrict Qx, num *restrict Qxx)
+ALWAYS_INLINE void q_function(blocks_t p, const num *ahead, const num *V_, const q_t *q, num *restrict Qx, num *restrict Qxx, lq_size dims)
 {
     const num *A = p.A, *B = p.B;
     num VA[N_ * N_], VB[N_ * M_];
@@ -122,9 +131,9 @@ ALWAYS_INLINE void q_function(blocks_t p, const num *ahead, const num *V_, q_t *
 }
 
 /* Quu, Qu and Qux with regularization: see damped of lq.py. */
-ALWAYS_INLINE void damped(const q_t *q, const num *A, const num *B, damping_t by, damped_t *s)
+ALWAYS_INLINE void damped(const q_t *q, const num *A, const num *B, damping_t by, const damped_t *s, lq_size dims)
 {
-    memcpy(s->H, q->uu, sizeof s->H);
+    memcpy(s->H, q->uu, sizeof(num) * M_ * M_);
     for (int a = 0; a < M_; a++) {
         s->H[a * M_ + a] += by.on_control;
         num *x = s->X + a * COLUMNS;
@@ -144,12 +153,12 @@ ALWAYS_INLINE void damped(const q_t *q, const num *A, const num *B, damping_t by
 
 #ifndef ABREAST
 /* Makes the damped Quu positive definite by what is added to R (m, m) too; 0 where it is not finite. */
-ALWAYS_INLINE int convexified(q_t *q, damped_t *s, double *restrict R)
+ALWAYS_INLINE int convexified(const q_t *q, const damped_t *s, double *restrict R, lq_size dims)
 {
     double shift[M_ * M_];
     for (int a = 0; a < M_ * M_; a++)
         if (!(fabs(s->H[a]) < HUGE_VAL)) return 0;
-    if (definite_shift(s->H, shift))
+    if (definite_shift(s->H, shift, dims))
         for (int a = 0; a < M_ * M_; a++) {
             R[a] += shift[a];
             q->uu[a] += shift[a];
@@ -160,7 +169,7 @@ ALWAYS_INLINE int convexified(q_t *q, damped_t *s, double *restrict R)
 #endif
 
 /* K (m, n) and k (m); false where H, whose place the factor takes, is not positive definite. */
-ALWAYS_INLINE truth gains_of(damped_t *s, num *restrict K, num *restrict k)
+ALWAYS_INLINE truth gains_of(const damped_t *s, num *restrict K, num *restrict k, lq_size dims)
 {
     const truth definite = cholesky(s->H, M_);
     if (!ANY(definite)) return definite;
@@ -173,11 +182,11 @@ ALWAYS_INLINE truth gains_of(damped_t *s, num *restrict K, num *restrict k)
 }
 
 /* The gains within bounds on k: rows of K of clamped controls are zero; false where H is not positive definite on the others. */
-ALWAYS_INLINE truth box_gains(const damped_t *s, const num *Qu, const num *lower, const num *upper, num *restrict K, num *restrict k)
+ALWAYS_INLINE truth box_gains(const damped_t *s, const num *Qu, const num *lower, const num *upper, num *restrict K, num *restrict k, lq_size dims)
 {
     truth free_[M_];
     num factor[M_ * M_];
-    const truth definite = box_qp(s->H, Qu, lower, upper, k, free_, factor);
+    const truth definite = box_qp(s->H, Qu, lower, upper, k, free_, factor, dims);
     if (!ANY(definite)) return definite;
     for (int a = 0; a < M_; a++)
         for (int b = 0; b < N_; b++) K[a * N_ + b] = CHOSEN(free_[a], s->X[a * COLUMNS + b], number(0.0));
@@ -187,7 +196,7 @@ ALWAYS_INLINE truth box_gains(const damped_t *s, const num *Qu, const num *lower
 
 /* V'xx = Qxx + K'(Quu K + Qux) + Qux'K,  V'x = Qx + K'(Quu k + Qu) + Qux'k, in the places of Qxx and Qx; to `change`, the value itself at
    dx = 0 (NULL: not asked for), k'Qu + k'Quu k / 2 is added */
-ALWAYS_INLINE void value_of(const q_t *q, const num *K, const num *k, num *restrict Vx, num *restrict Vxx, num *restrict change)
+ALWAYS_INLINE void value_of(const q_t *q, const num *K, const num *k, num *restrict Vx, num *restrict Vxx, num *restrict change, lq_size dims)
 {
     num T[M_ * N_], t[M_];
     SUM_PRODUCT(T, q->ux, q->uu, K, M_, M_, N_);
@@ -206,51 +215,60 @@ ALWAYS_INLINE void value_of(const q_t *q, const num *K, const num *k, num *restr
    Quu is not positive definite on the free controls.  changes: NULL for none; i: the knot; change: see value_of; s: where, without bounds, the factor of Quu
    is left. */
 ALWAYS_INLINE truth swept_factor(blocks_t p, damping_t by, const lq_changes *changes, long i, gains_t next, gains_t to, num *restrict change,
-                                 damped_t *restrict s)
+                                 const damped_t *s, lq_size dims)
 {
     const num *V_ = next.Vxx, *Vx_next = next.Vx;
-    num ahead[N_];
-    q_t q;
+    num ahead[N_], u[M_], uu[M_ * M_], ux[M_ * N_];
+    const q_t q = {u, uu, ux};
     SUM_PRODUCT(ahead, Vx_next, p.d, V_, 1, N_, N_);
     if (change)
         for (int a = 0; a < N_; a++) *change += 0.5 * p.d[a] * (Vx_next[a] + ahead[a]);
 #ifndef ABREAST
-    if (changes) add_curvature(changes, i, ahead);
+    if (changes) add_curvature(changes, i, ahead, dims);
 #endif
-    q_function(p, ahead, V_, &q, to.Vx, to.Vxx);
-    damped(&q, p.A, p.B, by, s);
+    q_function(p, ahead, V_, &q, to.Vx, to.Vxx, dims);
+    damped(&q, p.A, p.B, by, s, dims);
 #ifndef ABREAST
-    if (changes && changes->modify && !convexified(&q, s, changes->R + i * M_ * M_)) return 0;
+    if (changes && changes->modify && !convexified(&q, s, changes->R + i * M_ * M_, dims)) return 0;
 #endif
-    const truth definite = p.lower ? box_gains(s, q.u, p.lower, p.upper, to.K, to.k) : gains_of(s, to.K, to.k);
-    if (ANY(definite)) value_of(&q, to.K, to.k, to.Vx, to.Vxx, change);
+    const truth definite = p.lower ? box_gains(s, q.u, p.lower, p.upper, to.K, to.k, dims) : gains_of(s, to.K, to.k, dims);
+    if (ANY(definite)) value_of(&q, to.K, to.k, to.Vx, to.Vxx, change, dims);
     return definite;
 }
 
-ALWAYS_INLINE truth swept(blocks_t p, damping_t by, const lq_changes *changes, long i, gains_t next, gains_t to, num *restrict change)
+ALWAYS_INLINE truth swept(blocks_t p, damping_t by, const lq_changes *changes, long i, gains_t next, gains_t to, num *restrict change,
+                          lq_size dims)
 {
-    damped_t s;
-    return swept_factor(p, by, changes, i, next, to, change, &s);
+    num H[M_ * M_], X[M_ * COLUMNS];
+    return swept_factor(p, by, changes, i, next, to, change, &(damped_t){H, X}, dims);
 }
 
 #ifdef ABREAST
-EXPORT long lq_abreast_room(void) { return sizeof(room_t) / sizeof(double); }
+/* Doubles of the workspace. */
+EXPORT long lq_abreast_room(int n, int m)
+{
+    room_t w;
+    return LANES * take_room(&w, NULL, (lq_size){n, m});
+}
 
 /* The backward sweeps of as many problems as there are lanes, which have the same number of knots, all of them with bounds or none;
    Vx and Vxx are not kept. */
-EXPORT void lq_riccati_abreast(lq_lane *lane, room_t *restrict w)
+EXPORT void lq_riccati_abreast(lq_lane *lane, num *room)
 {
+    const lq_size dims = lane->p->size;
+    room_t workspace, *w = &workspace;
     damping_t by;
     long i = lane->p->N;
     int left = LANES;
+    take_room(w, room, dims);
     for (int l = 0; l < LANES; l++) by.on_state[l] = lane[l].on_state, by.on_control[l] = lane[l].on_control, lane[l].failed = -1;
     GATHER(p->q, N_, w->Vx[i & 1])
     GATHER(p->Q, N_ * N_, w->Vxx[i & 1])
     for (i--; i >= 0 && left; i--) {
         const int own = i & 1, next = !own;
-        const blocks_t p = blocks_at(lane, i, w);
+        const blocks_t p = blocks_at(lane, i, w, dims);
         const gains_t ahead = {NULL, NULL, w->Vx[next], w->Vxx[next]}, to = {w->K, w->k, w->Vx[own], w->Vxx[own]};
-        const truth definite = swept(p, by, NULL, i, ahead, to, NULL);
+        const truth definite = swept(p, by, NULL, i, ahead, to, NULL, dims);
         double *gains[LANES], *steps[LANES];
         for (int l = 0; l < LANES; l++) {
             gains[l] = lane[l].to->K + i * M_ * N_, steps[l] = lane[l].to->k + i * M_;
@@ -264,12 +282,13 @@ EXPORT void lq_riccati_abreast(lq_lane *lane, room_t *restrict w)
 /* The backward sweep; returns the knot where Quu was not positive definite on the free controls, or -1.  changes: NULL for none. */
 ALWAYS_INLINE long riccati(lq_problem p, lq_bounds limits, double on_state, double on_control, const lq_changes *changes, lq_policy to)
 {
+    SIZES(p.size);
     memcpy(to.Vx + p.N * N_, p.q + p.N * N_, sizeof(double) * N_);
     memcpy(to.Vxx + p.N * N_ * N_, p.Q + p.N * N_ * N_, sizeof(double) * N_ * N_);
     for (long i = p.N - 1; i >= 0; i--) {
         const gains_t own = {to.K + i * M_ * N_, to.k + i * M_, to.Vx + i * N_, to.Vxx + i * N_ * N_};
         const gains_t next = {NULL, NULL, own.Vx + N_, own.Vxx + N_ * N_};
-        if (!swept(blocks_at(&p, &limits, i), (damping_t){on_state, on_control}, changes, i, next, own, NULL)) return i;
+        if (!swept(blocks_at(&p, &limits, i), (damping_t){on_state, on_control}, changes, i, next, own, NULL, dims)) return i;
     }
     return -1;
 }
@@ -277,6 +296,7 @@ ALWAYS_INLINE long riccati(lq_problem p, lq_bounds limits, double on_state, doub
 /* lambda_k = q + A' lambda_(k+1); g = r + B' lambda_(k+1) */
 static void adjoint(lq_problem p, double *restrict lambda, double *restrict g)
 {
+    SIZES(p.size);
     const long N = p.N;
     memcpy(lambda, p.q, sizeof(double) * N_ * (N + 1));
     memcpy(g, p.r, sizeof(double) * M_ * N);
@@ -291,6 +311,7 @@ static void adjoint(lq_problem p, double *restrict lambda, double *restrict g)
    see stationarity of lq.py. */
 static void stationarity(lq_problem p, const double *K, double *restrict lambda, double *restrict g, double *restrict size)
 {
+    SIZES(p.size);
     const long N = p.N;
     memcpy(lambda, p.q, sizeof(double) * N_ * (N + 1));
     memcpy(g, p.r, sizeof(double) * M_ * N);
@@ -314,15 +335,16 @@ static void stationarity(lq_problem p, const double *K, double *restrict lambda,
 
 static int finite_problem(lq_problem p)
 {
+    SIZES(p.size);
     const long N = p.N;
     return all_finite(p.q, (N + 1) * N_) && all_finite(p.r, N * M_) && all_finite(p.d, N * N_) && all_finite(p.A, N * N_ * N_) &&
            all_finite(p.B, N * N_ * M_) && all_finite(p.Q, (N + 1) * N_ * N_) && all_finite(p.S, N * M_ * N_) &&
            all_finite(p.R, N * M_ * M_);
 }
 
-/* The linear roll-out of a policy from dx_0, and the change of the cost along it: change = (D1, D2), alpha D1 + alpha^2/2 D2. */
-static void linear_rollout(lq_problem p, lq_bounds limits, const double *K, const double *k, double *restrict dx, double *restrict du,
-                           double *restrict change)
+/* Linear rollout of a policy from dx_0, and change = (D1, D2) of its cost change alpha D1 + alpha^2/2 D2. */
+ALWAYS_INLINE void linear_rollout(lq_problem p, lq_bounds limits, const double *K, const double *k, double *restrict dx, double *restrict du,
+                                  double *restrict change, lq_size dims)
 {
     const long N = p.N;
     const double *lower = limits.lower, *upper = limits.upper;
@@ -371,6 +393,9 @@ EXPORT int lq_finite(const lq_problem *p) { return finite_problem(*p); }
 
 EXPORT void lq_rollout(const lq_problem *p, const lq_bounds *bounds, const lq_policy *policy, double *dx, double *du, double *change)
 {
-    linear_rollout(*p, bounds ? *bounds : lq_no_bounds, policy->K, policy->k, dx, du, change);
+    const lq_bounds limits = bounds ? *bounds : lq_no_bounds;
+#define LINEAR_ROLLOUT(n) linear_rollout(*p, limits, policy->K, policy->k, dx, du, change, (lq_size){n, p->size.m})
+    FOR_SIZE(p->size.n, LINEAR_ROLLOUT) /* its sums are short */
+#undef LINEAR_ROLLOUT
 }
 #endif

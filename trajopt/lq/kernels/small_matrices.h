@@ -1,7 +1,7 @@
-/* Products of small matrices, and Cholesky factors.  Matrices by rows; before this text stand numbers.h, and NU, the size m of those that
-   are factored. */
+/* Products of small matrices, and Cholesky factors.  Matrices by rows; before this text stands numbers.h.
 
-#define M_ NU
+   Sizes are known at run time.  What is called is not inlined; what it consists of is, for each shape of a tile and for few controls, so that
+   sums stay in registers. */
 
 /* -- products of small matrices, in tiles whose sums stay in registers -------------------------------------------------------- */
 
@@ -121,7 +121,10 @@ ALWAYS_INLINE void row_tiles(num *C, const num *D, strided_t X, const num *restr
     else if (left == 1)
         for (int i = 0; i < r; i++) {
             num s = D ? D[i * c + j] : number(0.0);
-            for (int k = 0; k < b; k++) s += X.at[i * X.by_row + k * X.by_column] * Y[k * c + j];
+            for (int k = 0; k < b; k++) {
+                s += X.at[i * X.by_row + k * X.by_column] * Y[k * c + j];
+                STAYS(s); /* one after the other, rounded as in packs */
+            }
             C[i * c + j] = s;
         }
 #endif
@@ -129,7 +132,7 @@ ALWAYS_INLINE void row_tiles(num *C, const num *D, strided_t X, const num *restr
 }
 
 /* C (a x c) = D + X Y for X (a x b), Y (b x c); upper: of C only what is on and above its diagonal, and some entries below */
-ALWAYS_INLINE void tiled_product(num *C, const num *D, strided_t X, const num *restrict Y, const int a, const int b, const int c,
+NOT_INLINE void tiled_product(num *C, const num *D, strided_t X, const num *restrict Y, const int a, const int b, const int c,
                                  const int upper)
 {
     int i = 0;
@@ -177,24 +180,54 @@ ALWAYS_INLINE double dot(const double *x, const double *y, const int n)
 }
 #endif
 
-/* In-place Cholesky factor of the leading m x m block of G, whose rows have M_ entries; false where it is not positive definite. */
-ALWAYS_INLINE truth cholesky(num *restrict G, const int m)
+/* A statement for a number m of controls, which is known when this is compiled where they are few. */
+#define FOR_SIZE(m, DO)          \
+    switch (m) {                 \
+        case 1: DO(1); break;    \
+        case 2: DO(2); break;    \
+        case 3: DO(3); break;    \
+        case 4: DO(4); break;    \
+        case 5: DO(5); break;    \
+        case 6: DO(6); break;    \
+        case 7: DO(7); break;    \
+        case 8: DO(8); break;    \
+        case 12: DO(12); break;  \
+        default: DO(m);          \
+    }
+
+ALWAYS_INLINE truth cholesky_of(num *restrict G, const int m)
 {
     truth definite = ALL;
     UNROLLED for (int j = 0; j < m; j++) {
-        num s = G[j * M_ + j];
-        UNROLLED for (int k = 0; k < j; k++) s -= G[j * M_ + k] * G[j * M_ + k];
+        num s = G[j * m + j];
+        UNROLLED for (int k = 0; k < j; k++) {
+            s -= G[j * m + k] * G[j * m + k];
+            STAYS(s);
+        }
         definite &= (s > 0.0) & (s <= 1e300);
         if (!ANY(definite)) break;
         s = root(s);
-        G[j * M_ + j] = s;
+        G[j * m + j] = s;
         const num inverse = 1.0 / s;
         UNROLLED for (int i = j + 1; i < m; i++) {
-            num t = G[i * M_ + j];
-            UNROLLED for (int k = 0; k < j; k++) t -= G[i * M_ + k] * G[j * M_ + k];
-            G[i * M_ + j] = t * inverse;
+            num t = G[i * m + j];
+            UNROLLED for (int k = 0; k < j; k++) {
+                t -= G[i * m + k] * G[j * m + k];
+                STAYS(t);
+            }
+            G[i * m + j] = t * inverse;
         }
     }
+    return definite;
+}
+
+/* In-place Cholesky factor of G (m x m); false where it is not positive definite. */
+NOT_INLINE truth cholesky(num *restrict G, const int m)
+{
+    truth definite;
+#define FACTOR(m) definite = cholesky_of(G, m)
+    FOR_SIZE(m, FACTOR)
+#undef FACTOR
     return definite;
 }
 
@@ -202,16 +235,16 @@ ALWAYS_INLINE truth cholesky(num *restrict G, const int m)
 #define DEFINE_MINUS_SOLVE(name, type)                                                                                                  \
     ALWAYS_INLINE void name(const num *restrict G, const num *restrict inverse, num *restrict X, const int c, const int m)              \
     {                                                                                                                                   \
-        type x[M_];                                                                                                                     \
+        type x[m];                                                                                                                      \
         UNROLLED for (int i = 0; i < m; i++)                                                                                            \
         {                                                                                                                               \
             x[i] = *(const type *)(X + i * c);                                                                                          \
-            UNROLLED for (int k = 0; k < i; k++) x[i] -= G[i * M_ + k] * x[k];                                                          \
+            UNROLLED for (int k = 0; k < i; k++) x[i] -= G[i * m + k] * x[k];                                                           \
             x[i] *= inverse[i];                                                                                                         \
         }                                                                                                                               \
         UNROLLED for (int i = m - 1; i >= 0; i--)                                                                                       \
         {                                                                                                                               \
-            UNROLLED for (int k = m - 1; k > i; k--) x[i] -= G[k * M_ + i] * x[k];                                                      \
+            UNROLLED for (int k = m - 1; k > i; k--) x[i] -= G[k * m + i] * x[k];                                                       \
             x[i] *= inverse[i];                                                                                                         \
             *(type *)(X + i * c) = -x[i];                                                                                               \
         }                                                                                                                               \
@@ -220,12 +253,19 @@ ALWAYS_INLINE truth cholesky(num *restrict G, const int m)
 DEFINE_MINUS_SOLVE(minus_solve_pack, pack_t)
 DEFINE_MINUS_SOLVE(minus_solve_column, num)
 
-/* X (m x c) <- -G^-1 X by its Cholesky factor. */
-ALWAYS_INLINE void minus_solve(const num *restrict G, num *restrict X, const int c, const int m)
+ALWAYS_INLINE void minus_solve_of(const num *restrict G, num *restrict X, const int c, const int m)
 {
-    num inverse[M_];
+    num inverse[m];
     int j = 0;
-    for (int i = 0; i < m; i++) inverse[i] = 1.0 / G[i * M_ + i];
+    for (int i = 0; i < m; i++) inverse[i] = 1.0 / G[i * m + i];
     for (; j + PACK <= c; j += PACK) minus_solve_pack(G, inverse, X + j, c, m);
     for (; j < c; j++) minus_solve_column(G, inverse, X + j, c, m);
+}
+
+/* X (m x c) <- -G^-1 X by its Cholesky factor. */
+NOT_INLINE void minus_solve(const num *restrict G, num *restrict X, const int c, const int m)
+{
+#define SOLVE(m) minus_solve_of(G, X, c, m)
+    FOR_SIZE(m, SOLVE)
+#undef SOLVE
 }

@@ -31,8 +31,8 @@ from trajopt.solvers.methods.interior_point import End, Ended, InteriorPoint
 from trajopt.solvers.options import IPMOptions
 from trajopt.solvers.problems.batch import Batch
 from trajopt.solvers.window import interior_status
-from trajopt.solvers.window.interior_slot import InteriorSlot, kept_by, kernels, serves
-from trajopt.solvers.window.interior_window import InteriorWindow, kernels as window_kernels, libraries_abreast
+from trajopt.solvers.window.interior_slot import InteriorSlot, kept_by, serves
+from trajopt.solvers.window.interior_window import InteriorWindow, libraries_abreast
 
 LOOKS = 3
 """Iterations whose seconds tell what lanes would save."""
@@ -135,12 +135,12 @@ class InteriorBatch(WindowBatch):
         """True if there is memory for a slot of each lane."""
         program, lanes = self.program, find_toolchain().lanes
         shared = np.zeros(1), [np.zeros(1) for _ in program.stages]
-        one = InteriorSlot.of(program, window_kernels(program.n, program.m), shared).bytes
+        one = InteriorSlot.of(program, shared).bytes
         return bool(self.threads * (lanes * one + 8 * sum(kept_by(program))) <= MEMORY)
 
     def _slot(self) -> InteriorSlot:
         """What answers for problems, one after the other, on any thread."""
-        return InteriorSlot.of(self.program, kernels(self.program.n, self.program.m))
+        return InteriorSlot.of(self.program)
 
     def _method(self, number: int, slot: Any) -> InteriorPoint:
         slot.method = InteriorPoint(slot.size, self.options)

@@ -12,7 +12,7 @@ import numpy as np
 
 from dynamics_backends.compiled.interface.libraries import default_threads
 from dynamics_backends.protocol import Array
-from trajopt.lq.compiled_lq import CompiledLQ
+from trajopt.lq.compiled_lq import compiled_lq
 from trajopt.problem.ocp import OCP
 from trajopt.results.status import Status
 from trajopt.solvers.batch.threads import lanes_at_work
@@ -71,7 +71,7 @@ class NewtonBatch(WindowBatch):
     ) -> None:
         super().__init__(batch, guess, options, threads=threads, **rest)
         ocp = self.ocp
-        self.lq, self.method = CompiledLQ(ocp.manifold.ndx, ocp.nu), method
+        self.method = method
         self.plain, self.exact = _evaluators(ocp, options)
         own: Any = [self.exact.stages[:-1], self.plain.stages[:-1]]
         bounds = batch.bounds() or (None, None)
@@ -89,7 +89,7 @@ class NewtonBatch(WindowBatch):
 
     def solve(self, told: Told) -> dict[str, Any]:
         """Solve all on threads; how the work was shared."""
-        given, lengths = (self.ocp, self.plain, self.exact, self.lq), self.options.max_backtracks + 1
+        given, lengths = (self.ocp, self.plain, self.exact), self.options.max_backtracks + 1
         if not self.libraries:
             ran = self.solve_one_by_one(lambda: NewtonSlot(*given, lengths, own_rooms=True), told)
             how = {"how": ran.how, "lanes": lanes_at_work(ran.threads, self.plain.stages[:-1])}
@@ -114,6 +114,6 @@ class NewtonBatch(WindowBatch):
 
         def blamed(xs: Array, us: Array) -> Blamed:
             ocp = self.batch[i]
-            return to_blame(ocp, xs, us, _evaluators(ocp, self.options), self.lq)
+            return to_blame(ocp, xs, us, _evaluators(ocp, self.options), compiled_lq(ocp.manifold.ndx, ocp.nu))
 
         return self._status(i, blamed)

@@ -8,7 +8,6 @@ import numpy as np
 
 from dynamics_backends.compiled.interface.libraries import find_toolchain
 from dynamics_backends.protocol import Array
-from trajopt.lq.compiled_lq import CompiledLQ
 from trajopt.problem.ocp import OCP
 from trajopt.results.status import Status
 from trajopt.solvers.batch.window_batch import WindowBatch, shares_of
@@ -43,7 +42,6 @@ class ShootingBatch(WindowBatch):
         self.evaluator = evaluator = StageEvaluator(self.ocp, options.hessian, "auto")
         if not evaluator.compiled:
             raise ValueError("the problem is not compiled as a whole")
-        self.lq = CompiledLQ(self.ocp.manifold.ndx, self.ocp.nu)
         *stages, end = cast(Any, evaluator.stages)
         phases = np.stack([self.stages(batch, i, s.data) for i, s in enumerate(stages)], axis=1)
         bounds = batch.bounds() or (None, None)
@@ -55,7 +53,7 @@ class ShootingBatch(WindowBatch):
         """Solve all in windows; how the work was shared."""
         each, shared = layout(sizes_of(self.ocp, windowed=True)).doubles, directions_doubles(self.ocp, self.options)
         count = self.slots_of_a_thread(SLOTS * find_toolchain().lanes, 8 * each, 8 * shared)
-        given = self.ocp, self.evaluator, self.lq, self.options
+        given = self.ocp, self.evaluator, self.options
         ran, windows = self.solve_in_windows(lambda: ShootingWindow(*given, count), told)
         self.seconds /= count  # whose problems take turns
         use = {"threads": ran.threads, "slots": ran.threads * count, **shares_of(windows)}

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Sequence
 from importlib.resources import files
 
 import numpy as np
 
-from dynamics_backends.compiled.interface.libraries import bound, prelude, template
+from dynamics_backends.compiled.interface.libraries import bound, kernels, prelude, template
 from trajopt.lq import equality_lq
-from trajopt.lq.equality_lq import allotted, kernel_source
+from trajopt.lq.equality_lq import allotted
 from trajopt.solvers.structs import structs_in
 
 ABSENT, INEQUALITY, EQUALITY = 0, 1, 2
@@ -17,9 +18,15 @@ ABSENT, INEQUALITY, EQUALITY = 0, 1, 2
 NEWTON, FEASIBILITY, ESTIMATE = 0, 1, 2
 """What a linear system is for: a step, a step toward feasibility alone, an estimate of multipliers."""
 LONG = np.dtype(ctypes.c_long)
-TEXT = "\n".join(
-    (files("trajopt.solvers.interior") / "kernels" / name).read_text() for name in ("interior_point.h", "newton.h")
-)
+_KERNELS = ("interior_point.h", "reflection.h", "centering.h", "newton.h")
+
+
+def _text(names: Sequence[str]) -> str:
+    folder = files("trajopt.solvers.interior") / "kernels"
+    return "\n".join((folder / name).read_text() for name in names)
+
+
+TEXT = "\n".join([equality_lq.kernel_text(), _text(("interior_point.h", "newton.h"))])
 """The text that declares the structs."""
 StructureData, PointData, MultiplierData, CondensedData, StepData, SystemData = structs_in(
     TEXT, "ipm_structure", "ipm_point", "ipm_multipliers", "ipm_condensed", "ipm_step", "ipm_system"
@@ -38,17 +45,13 @@ _CONSTANTS = {
     "RAISE": RAISE,
     "LOWER": LOWER,
 }
-_KERNELS = (
-    *equality_lq.KERNELS,
-    *(("trajopt.solvers.interior", name) for name in ("interior_point.h", "reflection.h", "centering.h", "newton.h")),
-)
 
 
 class Kernels:
-    """The functions of a library, bound."""
+    """The functions of the C library, bound."""
 
-    def __init__(self, library: ctypes.CDLL) -> None:
-        self.library = library
+    def __init__(self) -> None:
+        library = kernels()
         self.build = bound(library, "ipm_build", "ppp")
         self.factor = bound(library, "ipm_factor", "pi", ctypes.c_int)
         self.factor_damped = bound(library, "ipm_factor_damped", "pdd", ctypes.c_long)
@@ -59,11 +62,11 @@ class Kernels:
         self.measure = bound(library, "ipm_measure", "pppddp")
 
 
-def source(ndx: int, nu: int) -> str:
-    """The text of the functions."""
+def source() -> str:
+    """The C text of the functions."""
     constants = [f"#define {name} {value!r}" for name, value in _CONSTANTS.items()]
-    lanes = [prelude(), template("lanes/rows.h")]
-    return "\n".join([*constants, *lanes, kernel_source(ndx, nu, _KERNELS)])
+    lanes = ["#include <stdlib.h>", prelude(), template("lanes/rows.h")]
+    return "\n".join([*constants, *lanes, equality_lq.source(), _text(_KERNELS)])
 
 
 class Multipliers:

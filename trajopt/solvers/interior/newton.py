@@ -62,10 +62,10 @@ LARGEST_ESTIMATE = 1e3
 class NewtonSystem:
     """Memory for the system of a program."""
 
-    def __init__(self, program: StageProgram, kernels: Kernels) -> None:
+    def __init__(self, program: StageProgram) -> None:
         p = self.program = program
-        self.kernels = kernels
-        lq = self.lq = EqualityLQ(p.n, p.m, p.N, p.equations, p.most_equations, library=kernels.library)
+        self.kernels = Kernels()
+        lq = self.lq = EqualityLQ(p.n, p.m, p.N, p.equations, p.most_equations)
         shapes = [*4 * [(p.numbers,)], (p.rows,), (len(p.fixed),), (ROOM * p.numbers,)]
         (*_, self.rows, self.fixes, _), at = allotted(shapes)
         *blocks, row = lq.addresses

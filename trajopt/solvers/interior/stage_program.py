@@ -226,7 +226,7 @@ class StageProgram:
             own[bounded] += way * RELAXED * np.maximum(1.0, np.abs(own[bounded]))
         numbers = self.lower, self.upper, self.target, self.fixed_at
         arrays = self.row, self.fix, self.fixed, self.kind, self.held, *numbers
-        given = self.N, self.rows, len(self.fixed), *map(address, arrays)
+        given = self.N, self.rows, len(self.fixed), self.n, self.m, *map(address, arrays)
         for (name, *_), value in zip(StructureData._fields_, given, strict=True):
             setattr(self.structure, name, value)
         equalities = np.concatenate([[0], np.cumsum(self.kind == EQUALITY)])

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from importlib import import_module
 from typing import Any
 
 import numpy as np
 
-from dynamics_backends.compiled.interface.libraries import is_there
 from trajopt.guesses.guesses import Guess
+from trajopt.lq.compiled_lq import CompiledLQ
 from trajopt.lq.lq_solver import LQSolver
 from trajopt.problem.ocp import OCP
 from trajopt.results.records import Journal
@@ -23,22 +22,13 @@ from trajopt.solvers.options import MethodOptions, SLQOptions
 from trajopt.solvers.window.status import Blamed, status_of, to_blame
 from trajopt.stage.engine import is_compiled
 from trajopt.stage.evaluation import Evaluator, StageEvaluator
-from trajopt.stage.start import starts_at_once
 
 
-def kernels_serve(ocp: OCP, evaluators: Sequence[Evaluator], lq_solver: LQSolver, slots: str) -> bool:
-    """True if compiled kernels answer all requests: the problem is compiled, and one thread suffices for an expansion.
-
-    slots: name of the module whose kernels they are.
-    """
+def kernels_serve(ocp: OCP, evaluators: Sequence[Evaluator], lq_solver: LQSolver) -> bool:
+    """True if compiled kernels answer all requests: the problem is compiled, and one thread suffices for an expansion."""
     first, whole = evaluators[0], all(type(e) is StageEvaluator for e in evaluators)
-    if not (whole and is_compiled(ocp) and first.alone):  # type: ignore[attr-defined]
-        return False
-    from trajopt.lq.compiled_lq import CompiledLQ
-
-    if starts_at_once() and not is_there(import_module(slots).source()):  # it is made aside
-        return False
-    return type(lq_solver) is CompiledLQ
+    alone = whole and is_compiled(ocp) and first.alone  # type: ignore[attr-defined]
+    return bool(alone) and type(lq_solver) is CompiledLQ
 
 
 def run_to_end(method: Any, slot: Any, journal: Journal, status_of: Callable[[Any], Status]) -> Status:

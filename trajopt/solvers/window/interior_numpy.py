@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from dynamics_backends.compiled.interface.libraries import kernels
 from dynamics_backends.protocol import Array
 from trajopt.results.records import Journal
 from trajopt.solvers.interior.newton import Step as StepArrays
@@ -44,7 +45,7 @@ class InteriorNumpy(InteriorSlot):
 
     def _take_stages(self, shared: list[Array] | None) -> None:
         """The kernels call no functions of stages."""
-        function = functions(self.system.kernels.library, "interior")
+        function = functions(kernels(), "interior")
         self._place, self._tell_start = function("place", "ppd"), function("tell_start", "pdd")
         self._solve, self._tell = function("solve", "p", ctypes.c_int), function("tell", "pdii")
         self._correct_step, self._take_multipliers = function("correct_step", "pdid"), function("take_multipliers", "p")

@@ -1,34 +1,24 @@
 """The slot of a problem in the interior point: its memory, and the answers of kernels/interior_slot.h to the method's requests.
 
-One library for n states and m controls holds the linear algebra of :mod:`trajopt.solvers.interior.library` and the slot.
+The linear algebra is that of :mod:`trajopt.solvers.interior.library`.
 """
 
 from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Mapping
-from functools import lru_cache
 from importlib.resources import files
 from struct import Struct
 from typing import Any, cast
 
 import numpy as np
 
-from dynamics_backends.compiled.interface.libraries import (
-    CompilerError,
-    address,
-    aligned,
-    code_of,
-    has_compiler,
-    load,
-    loaded_soon,
-)
+from dynamics_backends.compiled.interface.libraries import address, aligned, code_of, kernels
 from dynamics_backends.protocol import Array
 from trajopt.guesses.guesses import Guess
 from trajopt.solvers.barrier_rules import KAPPA_SIGMA
 from trajopt.solvers.interior import library
 from trajopt.solvers.interior.feasibility import Restoration
-from trajopt.solvers.interior.library import Kernels
 from trajopt.solvers.interior.named_multipliers import from_names
 from trajopt.solvers.interior.newton import LARGEST_ESTIMATE, NewtonSystem
 from trajopt.solvers.interior.stage_program import EXACT, MIXED, Point, StageProgram
@@ -57,7 +47,6 @@ from trajopt.stage.compiled.compiled_end import CompiledEnd
 from trajopt.stage.compiled.compiled_stages import CompiledStages
 from trajopt.stage.compiled.library import StagesData
 from trajopt.stage.pool import numbers_filled, worth_sharing
-from trajopt.stage.start import starts_at_once
 
 ASKED, ANSWER = 11, 16
 """Numbers of a request and of an answer at most."""
@@ -65,41 +54,22 @@ _CONSTANTS = {"ASKED": ASKED, "ANSWER": ANSWER, "KAPPA_SIGMA": KAPPA_SIGMA, "LAR
 _KERNELS = "slot.h", "interior_stages.h", "interior_slot.h"
 
 
-def _text(before: str = library.TEXT) -> str:
-    """The text of the slot behind that of the linear algebra."""
-    types = (files("trajopt.stage") / "kernels" / "stage_types.h").read_text()
-    return "\n".join([before, constants(_CONSTANTS), types, *map(kernel, _KERNELS)])
-
-
-def source(ndx: int, nu: int) -> str:
-    """The text of the functions."""
-    return _text(library.source(ndx, nu))
+def source(*window: str, before: str = library.TEXT) -> str:
+    """The C text of the slot behind that of the linear algebra, and of a window."""
+    shared = ("trajopt.lq", "lq_functions.h"), ("trajopt.stage", "stage_types.h")
+    texts = ((files(package) / "kernels" / name).read_text() for package, name in shared)
+    return "\n".join([before, constants(_CONSTANTS), *texts, *map(kernel, (*_KERNELS, *window))])
 
 
 _PLACE = [f"own_{name}" for name, *_ in library.PointData._fields_]
 _STRUCTURE = [name for name, *_ in library.StructureData._fields_]
-SlotData, PartData, ProblemData = structs_in(_text(), "interior_t", "part_t", "interior_problem_t")
+SlotData, PartData, ProblemData = structs_in(source(), "interior_t", "part_t", "interior_problem_t")
 _ASKED, _ANSWER = SlotData.asked_0.offset, SlotData.answer_0.offset
 _REQUESTS = {of: Struct(f"{len(of._fields)}d") for of in (Newton, Take)}
 """Those of each iteration, whose numbers the kernels read."""
 _SUMS, _DIRECTION = Struct("10d"), Struct("14d")
 _TRIAL, _BEGUN, _CORRECTED = Struct("6d"), Struct("7d"), Struct("9d")
 _new = tuple.__new__  # of named tuples, in a fifth of the time
-
-
-def kernels(ndx: int, nu: int) -> Kernels:
-    """The functions for n = ndx states and m = nu controls; of a compiler in a hurry where a solve starts at once.
-
-    Raises CompilerError without a compiler.
-    """
-    return _kernels(ndx, nu, starts_at_once())
-
-
-@lru_cache(maxsize=16)
-def _kernels(ndx: int, nu: int, soon: bool) -> Kernels:
-    if not has_compiler():
-        raise CompilerError("solver 'ipm' needs a C compiler, and no working one was found; use 'dms' or 'sqp'")
-    return Kernels((loaded_soon if soon else load)(source(ndx, nu)))
 
 
 def serves(program: StageProgram, *, alone: bool) -> bool:
@@ -143,14 +113,13 @@ class InteriorSlot(Slot):
     def __init__(
         self,
         program: StageProgram,
-        own: Kernels,
         *,
         own_rooms: bool = False,
         shared: tuple[Array, list[Array]] | None = None,
     ) -> None:
         super().__init__(SlotData(), own_rooms=own_rooms, room=None if shared is None else shared[0])
         self.program, self.z = program, program.multipliers()
-        self.system, self.points = NewtonSystem(program, own), (Point(program), Point(program))
+        self.system, self.points = NewtonSystem(program), (Point(program), Point(program))
         self._steps = self.system.empty_step(), self.system.empty_step()
         self._given: Mapping[str, Array] | None = None
         self.size = Size(program.numbers, self.system.equations, False)
@@ -173,12 +142,12 @@ class InteriorSlot(Slot):
             ahead, foreseen = (ctypes.c_void_p * len(program.parts))(), program.multipliers()
             self._alive += [ahead, foreseen]
             d.ahead, (d.foreseen_lambda, d.foreseen_y) = ctypes.addressof(ahead), foreseen.addresses[:2]
-        self._bind(own.library)
+        self._bind()
 
     @classmethod
-    def of(cls, program: StageProgram, own: Kernels, shared: tuple[Array, list[Array]] | None = None) -> InteriorSlot:
+    def of(cls, program: StageProgram, shared: tuple[Array, list[Array]] | None = None) -> InteriorSlot:
         """A slot with memory of its own for one problem of many, of a program's structure."""
-        slot = cls(program, own, own_rooms=True, shared=shared)
+        slot = cls(program, own_rooms=True, shared=shared)
         slot.look_at_structure()
         return slot
 
@@ -187,7 +156,7 @@ class InteriorSlot(Slot):
         """Bytes of the memory of a slot of a window."""
         system = self.system
         blocks: list[Any] = [*(p.v for p in self.points), *(s.z.lam for s in self._steps), system.lq.A, system.rows]
-        return int(sum(b.base.nbytes for b in blocks) + system.lq.knots.nbytes)
+        return int(sum(b.base.nbytes for b in blocks))
 
     def _take_stages(self, shared: list[Array] | None) -> None:
         """Take the functions of the stages.
@@ -268,10 +237,9 @@ class InteriorSlot(Slot):
         return self.trial()
 
     # -- answers ----------------------------------------------------------------------------------------------------------
-    def _bind(self, own: ctypes.CDLL) -> None:
+    def _bind(self) -> None:
         """The functions of the library, with what they take."""
-
-        function = functions(own, "interior")
+        function = functions(kernels(), "interior")
         self._start, self._go_to, self._put = function("start", "ppd"), function("go_to", "pi"), function("put", "p")
         self._multipliers, self._measure = function("multipliers", "pidd"), function("measure_again", "pdd")
         self._newton, self._take = function("newton", "p"), function("take", "p")

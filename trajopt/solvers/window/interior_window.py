@@ -6,21 +6,17 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Sequence
-from functools import lru_cache
 from math import sqrt
 from typing import Any, cast
 
-from dynamics_backends.compiled.interface.libraries import address, aligned, bound, code_of, load
-from trajopt.lq import equality_lq
+from dynamics_backends.compiled.interface.libraries import address, aligned, bound, code_of, kernels
 from trajopt.problem.ocp import OCP
-from trajopt.solvers.interior.library import Kernels
 from trajopt.solvers.interior.stage_program import EXACT, StageProgram
 from trajopt.solvers.methods.interior_requests import Newton, Start, Take
 from trajopt.solvers.structs import structs_in
-from trajopt.solvers.window import interior_slot
 from trajopt.solvers.window.groups import GroupedWindow
 from trajopt.solvers.window.interior_slot import InteriorSlot, kept_by
-from trajopt.solvers.window.slots import functions, kernel, window_source
+from trajopt.solvers.window.slots import functions, kernel
 from trajopt.stage.compiled import builds
 from trajopt.stage.compiled.library import ABREAST, Library
 
@@ -28,12 +24,6 @@ SWEEPS, REFLECTIONS, STAGES = 1, 2, 3
 """Kinds of work; STAGES + i: derivatives of phase i."""
 
 _Window, _Phase = structs_in(kernel("interior_window.h"), "interior_window_t", "window_phase_t")
-
-
-@lru_cache(maxsize=16)
-def kernels(ndx: int, nu: int) -> Kernels:
-    """The functions of a window for n = ndx states and m = nu controls, compiled or from the cache."""
-    return Kernels(load(window_source(interior_slot.source(ndx, nu), "interior_window.h")))
 
 
 def libraries_abreast(ocp: OCP, program: StageProgram) -> list[Library]:
@@ -61,23 +51,22 @@ class InteriorWindow(GroupedWindow):
         ]
         rooms.append(end.library.rooms)
         room, kept = aligned(max(of.doubles for of in rooms)), [aligned(max(size, 1)) for size in kept_by(program)]
-        own = kernels(program.n, program.m)
-        self.slots = [InteriorSlot.of(program, own, (room, kept)) for _ in range(count)]
+        library = kernels(stages[0].library.lanes)
+        self.slots = [InteriorSlot.of(program, (room, kept)) for _ in range(count)]
         phases = (_Phase * len(stages))()
-        for i, (library, memory, order) in enumerate(zip(libraries, kept, program.orders, strict=False)):
-            phases[i] = _Phase(
-                code_of(library.first), code_of(library.second) if order == EXACT else None, address(memory)
-            )
-        sweeps = bound(equality_lq.abreast(program.n, program.m), "elq_factor_abreast", "pi")
-        self._data = _Window(ctypes.addressof(phases), address(room), code_of(sweeps))
-        self._memory = phases, room, kept
+        for i, (own, memory, order) in enumerate(zip(libraries, kept, program.orders, strict=False)):
+            phases[i] = _Phase(code_of(own.first), code_of(own.second) if order == EXACT else None, address(memory))
+        rows = self.slots[0].system.lq.most
+        sweep_room = aligned(bound(library, "elq_abreast_room", "iil", ctypes.c_long)(program.n, program.m, rows))
+        self._data = _Window(ctypes.addressof(phases), address(room), address(sweep_room))
+        self._memory = phases, room, sweep_room, kept
         super().__init__(STAGES + len(stages), stages[0].library.lanes, _ANSWERS)
         self.active = 0
-        self._bind(own.library)
+        self._bind(library)
 
-    def _bind(self, own: ctypes.CDLL) -> None:
+    def _bind(self, library: ctypes.CDLL) -> None:
         at = ctypes.addressof(self._data)
-        function = functions(own, "interior_window", ctypes.c_long)
+        function = functions(library, "interior_window", ctypes.c_long)
         start, step, take = function("start", "pppd"), function("step", "ppi"), function("take", "pp")
         serve = function("serve", "ppll")
 

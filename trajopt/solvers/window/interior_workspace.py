@@ -1,4 +1,4 @@
-"""The workspace of an interior-point solve: the program, its kernels and its slot.
+"""The workspace of an interior-point solve: the program and its slot.
 
 It is made for a structure; the next problem of that structure takes it over with values of its own.
 """
@@ -11,7 +11,7 @@ from trajopt.results.records import Journal
 from trajopt.solvers.interior.feasibility import Restoration
 from trajopt.solvers.interior.stage_program import Point, StageProgram
 from trajopt.solvers.window.interior_numpy import InteriorNumpy
-from trajopt.solvers.window.interior_slot import InteriorSlot, kernels, serves
+from trajopt.solvers.window.interior_slot import InteriorSlot, serves
 from trajopt.stage.numerics import Numerics, numerics_for
 from trajopt.stage.solver_cache import SolverCache
 from trajopt.step.contraction import missing_curvature
@@ -21,10 +21,10 @@ _NAME = "ipm"
 
 
 class Workspace:
-    """A program, its kernels and its slot."""
+    """A program and its slot."""
 
     def __init__(self, program: StageProgram) -> None:
-        self.program, self.kernels = program, kernels(program.n, program.m)
+        self.program = program
         self._feedback: Numerics | None = None
         self._slot: InteriorSlot | None = None
 
@@ -32,7 +32,7 @@ class Workspace:
         """The slot of the problem, without multipliers. journal: times what NumPy evaluates."""
         kind = InteriorSlot if serves(self.program, alone=True) else InteriorNumpy
         if type(self._slot) is not kind:
-            self._slot = kind(self.program, self.kernels)
+            self._slot = kind(self.program)
         slot, z = self._slot, self._slot.z
         for array in (z.lam, z.y, z.zl, z.zu, z.f):
             array[:] = 0.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from importlib.resources import files
 
-from dynamics_backends.compiled.interface.libraries import aligned
+from dynamics_backends.compiled.interface.libraries import aligned, template
 from dynamics_backends.protocol import Array
 
 LINE = 8
@@ -23,11 +23,12 @@ def trials_together(parts: int, lanes: int) -> int:
 
 def common_source() -> str:
     """The C text of what the kernels of all slots share."""
-    head = '#include <math.h>\n#include <string.h>\n#define EXPORT __attribute__((visibility("default")))'
     own = "trajopt.solvers.window"
-    kernels = ("trajopt.lq", "lq_types.h"), ("trajopt.stage", "stage_types.h"), (own, "slot.h"), (own, "knots.h")
-    texts = [(files(package) / "kernels" / name).read_text() for package, name in kernels]
-    return "\n".join([head, *texts])
+    lq = [("trajopt.lq", name) for name in ("lq_types.h", "equality_types.h", "lq_functions.h")]
+    kernels = *lq, ("trajopt.stage", "stage_types.h"), (own, "slot.h"), (own, "knots.h")
+    return "\n".join(
+        [template("lanes/vectors.h"), *((files(of) / "kernels" / name).read_text() for of, name in kernels)]
+    )
 
 
 class _Shelf:

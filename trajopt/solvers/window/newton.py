@@ -45,11 +45,11 @@ def solve_newton(
     journal = Journal(callback)
     slot: Any = NewtonNumpy(ocp, evaluator, exact, lq_solver, journal)
     evaluators = evaluator, exact or evaluator
-    if kernels_serve(ocp, evaluators, lq_solver, "trajopt.solvers.window.newton_slot"):
+    if kernels_serve(ocp, evaluators, lq_solver):
         from trajopt.solvers.window.newton_slot import NewtonSlot, serves
 
         if serves(evaluators, exact is not None):
-            given = ocp, evaluator, exact, lq_solver, options.max_backtracks + 1
+            given = ocp, evaluator, exact, options.max_backtracks + 1
             slot = NewtonSlot.of(kept, *given, may_follow=evaluator.may_follow)  # type: ignore[attr-defined]
     own = method(slot.take(ocp, guess), options, options.max_iterations)
     return solve_alone(ocp, guess, own, slot, options, journal, evaluators, lq_solver)

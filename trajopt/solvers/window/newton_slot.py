@@ -1,7 +1,6 @@
 """The slot of a problem in Newton's method: its memory, and the answers of kernels/newton_slot.h to the method's requests.
 
-It serves problems whose phases are all compiled, with the second derivatives of their time steps where they are asked for. The C
-knows no sizes, so one library serves all problems.
+It serves problems whose phases are all compiled, with the second derivatives of their time steps where they are asked for.
 """
 
 from __future__ import annotations
@@ -14,10 +13,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dynamics_backends.compiled.interface.libraries import code_of, load
+from dynamics_backends.compiled.interface.libraries import code_of, kernels
 from dynamics_backends.protocol import Array
 from trajopt.guesses.guesses import Guess
-from trajopt.lq.compiled_lq import CompiledLQ
 from trajopt.problem.ocp import OCP
 from trajopt.solvers import barrier_rules
 from trajopt.solvers.methods.method import Size
@@ -40,7 +38,7 @@ from trajopt.solvers.methods.requests import (
 from trajopt.solvers.structs import structs_in
 from trajopt.solvers.window import barrier
 from trajopt.solvers.window.memory import TRIALS, common_source, trials_together
-from trajopt.solvers.window.slots import SWEEPS, ArraySlot, Layout, constants, functions, kernel, layout_of
+from trajopt.solvers.window.slots import ArraySlot, Layout, constants, functions, kernel, layout_of
 from trajopt.stage.compiled.compiled_end import CompiledEnd
 from trajopt.stage.compiled.compiled_stages import CompiledStages
 from trajopt.stage.compiled.library import StagesData
@@ -57,11 +55,10 @@ _CONSTANTS = {
 }
 
 
-@lru_cache(maxsize=1)
-def source() -> str:
-    """The C text of the slot."""
+def source(*window: str) -> str:
+    """The C text of the slot, and of a window."""
     fractions = f"static const double fractions[] = {{{', '.join(map(repr, FRACTIONS))}}};"
-    texts = map(kernel, ("barrier.h", "newton_slot.h"))
+    texts = map(kernel, ("barrier.h", "newton_slot.h", *window))
     return "\n".join(["#include <float.h>", common_source(), constants(_CONSTANTS), fractions, *texts])
 
 
@@ -119,12 +116,6 @@ def layout(s: Sizes) -> Layout:
     return layout_of(SlotData, shapes)
 
 
-@lru_cache(maxsize=1)
-def library() -> ctypes.CDLL:
-    """The functions of a slot, compiled or from the cache."""
-    return load(source())
-
-
 def sizes_of(ocp: OCP, lengths: int, *, windowed: bool = False) -> Sizes:
     """The sizes of a problem of which so many step lengths are tried at most."""
     manifold = ocp.manifold
@@ -157,7 +148,6 @@ class NewtonSlot(ArraySlot):
         ocp: OCP,
         plain: StageEvaluator,
         exact: StageEvaluator | None,
-        lq: CompiledLQ,
         lengths: int,
         *,
         room: Array | None = None,
@@ -167,7 +157,7 @@ class NewtonSlot(ArraySlot):
         N, nx, n, m, *_ = sizes
         super().__init__(SlotData(), layout(sizes), room=room, own_rooms=own_rooms)
         self._evaluators: Any = plain, exact
-        self._lq, d = lq, self.data
+        d = self.data
         self.view("alphas")[:] = 0.5 ** np.arange(lengths)
         self.view("every").view(np.int8)[:] = 1
         self.view("none").view(np.int8)[:] = 0
@@ -180,19 +170,17 @@ class NewtonSlot(ArraySlot):
             setattr(d, f"{prefix}_expand", code_of(end.library.end_first))
             setattr(d, f"{prefix}_values", code_of(end.library.end_values))
             setattr(d, f"{prefix}_room", self._room(end.library.rooms))
-        for name, function in zip(SWEEPS, lq.functions, strict=True):
-            setattr(d, name, code_of(function))
-        d.sweeps_n, d.sweeps_m, d.N, d.nx, d.count, d.phases = n, m, N, nx, len(phases), ctypes.addressof(phases)
+        d.dims_n, d.dims_m, d.N, d.nx, d.count, d.phases = n, m, N, nx, len(phases), ctypes.addressof(phases)
         d.alike, d.widest = of is plain, 0 if exact is not None else len(FRACTIONS) - 1
         stages: Any = plain.stages[:-1]
         d.trials = 1 if room is not None else trials_together(N, max(own.library.lanes for own in stages))
         self._bind()
 
     def serves(self, *given: Any) -> bool:
-        """True if it is made of these evaluators and this LQ solver, with memory for the problem."""
-        ocp, plain, exact, lq, lengths = given
+        """True if it is made of these evaluators, with memory for the problem."""
+        ocp, plain, exact, lengths = given
         own_plain, own_exact = self._evaluators
-        own = own_plain is plain and own_exact is exact and self._lq is lq
+        own = own_plain is plain and own_exact is exact
         return own and self.sizes == sizes_of(ocp, lengths)
 
     def _phase(self, exact: Any, plain: Any, knots: slice, read: int, *, curved: bool) -> Any:
@@ -229,7 +217,7 @@ class NewtonSlot(ArraySlot):
     def _bind(self) -> None:
         """The functions of the library, with what they take."""
 
-        function = functions(library(), "newton")
+        function = functions(kernels(), "newton")
         self._start = function("start", "pp")
         self._first_gains = function("first_gains", "pdd")
         self._is_finite = function("is_finite", "p")

@@ -8,18 +8,9 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Sequence
-from functools import lru_cache
 from typing import Any, cast
 
-from dynamics_backends.compiled.interface.libraries import (
-    address,
-    aligned,
-    bound,
-    code_of,
-    find_toolchain,
-    load,
-)
-from trajopt.lq.compiled_lq import CompiledLQ, abreast
+from dynamics_backends.compiled.interface.libraries import address, aligned, bound, code_of, find_toolchain, kernels
 from trajopt.problem.ocp import OCP
 from trajopt.solvers.methods.driver import WAIT
 from trajopt.solvers.methods.requests import (
@@ -37,10 +28,9 @@ from trajopt.solvers.methods.requests import (
     Turn,
 )
 from trajopt.solvers.structs import structs_in
-from trajopt.solvers.window import newton_slot
 from trajopt.solvers.window.groups import GroupedWindow
 from trajopt.solvers.window.newton_slot import NewtonSlot
-from trajopt.solvers.window.slots import functions, kernel, window_source
+from trajopt.solvers.window.slots import functions, kernel
 from trajopt.stage.compiled.library import Library
 from trajopt.stage.evaluation import StageEvaluator
 
@@ -51,12 +41,6 @@ IN_A_ROW = 8
 """Iterations that one problem makes alone while others wait."""
 
 _Window, _Phase = structs_in(kernel("newton_window.h"), "newton_window_t", "window_phase_t")
-
-
-@lru_cache(maxsize=1)
-def library() -> ctypes.CDLL:
-    """The functions of a window, compiled or from the cache."""
-    return load(window_source(newton_slot.source(), "newton_window.h"))
 
 
 class WindowSlot(NewtonSlot):
@@ -87,17 +71,15 @@ class NewtonWindow(GroupedWindow):
         ocp: OCP,
         plain: StageEvaluator,
         exact: StageEvaluator,
-        lq: CompiledLQ,
         libraries: Sequence[Library],
         lengths: int,
         count: int,
     ) -> None:
         *stages, end = cast(Any, plain.stages)
-        sweep = abreast(ocp.manifold.ndx, ocp.nu)
         doubles = [part.newton_doubles(s.data.substeps) for part, s in zip(libraries, stages, strict=True)]
         room = aligned(max(*(s.library.rooms.doubles for s in (*stages, end)), *doubles))
         attempts_room = aligned(attempts_doubles(ocp))
-        given = ocp, plain, exact, lq, lengths
+        given = ocp, plain, exact, lengths
         self.alone = NewtonSlot(*given, own_rooms=True)
         self.slots = [WindowSlot(*given, room=room) for _ in range(count)]
         phases = (_Phase * len(stages))()
@@ -110,7 +92,7 @@ class NewtonWindow(GroupedWindow):
         self._data = _Window(
             len(stages),
             ctypes.addressof(phases),
-            *map(code_of, (*ends, sweep.lq_attempts)),
+            *map(code_of, ends),
             *map(address, (room, attempts_room)),
         )
         self._memory = phases, room, attempts_room
@@ -122,7 +104,7 @@ class NewtonWindow(GroupedWindow):
         self._bind()
 
     def _bind(self) -> None:
-        function = functions(library(), "window", ctypes.c_long)
+        function = functions(kernels(find_toolchain().lanes), "newton_window", ctypes.c_long)
         self._start = function("start", "pp", None)
         self._first_gains, self._accept = function("first_gains", "pdd"), function("accept", "plll d")
         self._step, self._try = function("step", "plll d"), function("try", "pll")
@@ -238,5 +220,5 @@ _ANSWERS: dict[type, Callable[[NewtonSlot], Any]] = {
 
 def attempts_doubles(ocp: OCP) -> int:
     """Doubles that attempts for several problems take on their way."""
-    sweep = abreast(ocp.manifold.ndx, ocp.nu)
-    return int(bound(sweep, "lq_attempts_room", "l", ctypes.c_long)(ocp.horizon))
+    room = bound(kernels(find_toolchain().lanes), "lq_attempts_room", "iil", ctypes.c_long)
+    return int(room(ocp.manifold.ndx, ocp.nu, ocp.horizon))

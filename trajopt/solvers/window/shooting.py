@@ -41,10 +41,10 @@ def solve_shooting(
     named, corrects = models_of(models, options), corrects_of(ocp, options)
     method = ShootingMethod(named, options, corrects, options.max_iterations)
     slot: Any = None
-    if not models and kernels_serve(ocp, [evaluator], lq_solver, "trajopt.solvers.window.shooting_slot"):
+    if not models and kernels_serve(ocp, [evaluator], lq_solver):
         from trajopt.solvers.window.shooting_slot import ShootingSlot
 
-        given = ocp, evaluator, lq_solver, options
+        given = ocp, evaluator, options
         slot = ShootingSlot.of(kept, *given, may_follow=evaluator.may_follow)  # type: ignore[attr-defined]
     else:
         own = tuple(models) or (PlainModel(options.hessian, evaluator),)

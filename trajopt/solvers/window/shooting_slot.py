@@ -1,7 +1,6 @@
 """The slot of a problem in the line search of shooting methods: its memory, and the answers of kernels/shooting_slot.h.
 
-It serves problems whose phases are all compiled, with one model, the plain expansion. The C knows no sizes, so one library serves
-all problems.
+It serves problems whose phases are all compiled, with one model, the plain expansion.
 """
 
 from __future__ import annotations
@@ -14,11 +13,10 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 
-from dynamics_backends.compiled.interface.libraries import address, code_of, load
+from dynamics_backends.compiled.interface.libraries import address, code_of, kernels
 from dynamics_backends.protocol import Array
 from trajopt.guesses.guesses import Guess
 from trajopt.lq import bounded_lq
-from trajopt.lq.compiled_lq import CompiledLQ
 from trajopt.problem.ocp import OCP
 from trajopt.solvers.methods.shooting import NEARLY
 from trajopt.solvers.methods.shooting_requests import (
@@ -45,7 +43,7 @@ from trajopt.solvers.rules.line_search import DOUBLINGS, POLISHED, Trial
 from trajopt.solvers.shooting import iterate
 from trajopt.solvers.structs import structs_in
 from trajopt.solvers.window.memory import TRIALS, common_source, trials_together
-from trajopt.solvers.window.slots import SWEEPS, ArraySlot, Layout, constants, functions, kernel, layout_of
+from trajopt.solvers.window.slots import ArraySlot, Layout, constants, functions, kernel, layout_of
 from trajopt.stage.compiled.compiled_stages import node_flags
 from trajopt.stage.evaluation import Shooting, StageEvaluator
 
@@ -73,10 +71,10 @@ _BLOCKS = ("A", "B", "Q", "q", "S", "R", "r")
 """Blocks that are the first iterate's where iterates share them."""
 
 
-@lru_cache(maxsize=1)
-def source() -> str:
-    """The C text of the slot."""
-    return "\n".join([common_source(), constants(_CONSTANTS), *map(kernel, ("bounded_lq.h", "shooting_slot.h"))])
+def source(*window: str) -> str:
+    """The C text of the slot, and of a window."""
+    texts = map(kernel, ("bounded_lq.h", "shooting_slot.h", *window))
+    return "\n".join([common_source(), constants(_CONSTANTS), *texts])
 
 
 SlotData, ProblemData, PhaseData = structs_in(source(), "shooting_t", "shooting_problem_t", "phase_t")
@@ -135,12 +133,6 @@ def layout(s: Sizes) -> Layout:
     return layout_of(SlotData, shapes, shared)
 
 
-@lru_cache(maxsize=1)
-def library() -> ctypes.CDLL:
-    """The functions of a slot, compiled or from the cache."""
-    return load(source())
-
-
 class ShootingSlot(ArraySlot):
     """shooting_t with its memory: what answers the requests for problems of one structure, one after the other.
 
@@ -153,23 +145,20 @@ class ShootingSlot(ArraySlot):
         self,
         ocp: OCP,
         evaluator: StageEvaluator,
-        lq: CompiledLQ,
         options: SLQOptions,
         *,
         room: Array | None = None,
     ) -> None:
         self.sizes = sizes = sizes_of(ocp, windowed=room is not None)
         super().__init__(SlotData(), layout(sizes), room=room)
-        self._evaluator, self._lq, d = evaluator, lq, self.data
+        self._evaluator, d = evaluator, self.data
         self._options = cast("SLQOptions | None", None)
         stages, end = self._stages(evaluator)
         phases = (PhaseData * len(stages))(*stages)
         self._alive.append(phases)
-        d.N, d.nx, d.sweeps_n, d.sweeps_m = sizes[:4]
+        d.N, d.nx, d.dims_n, d.dims_m = sizes[:4]
         d.count, d.phases = len(phases), ctypes.addressof(phases)
         d.end_expand, d.end_values, d.end_end, d.end_room = end
-        for name, function in zip(SWEEPS, lq.functions, strict=True):
-            setattr(d, name, code_of(function))
         d.shared = room is not None
         if sizes.bounded:
             self.view("bounded_zero")[:] = 0.0
@@ -191,9 +180,9 @@ class ShootingSlot(ArraySlot):
         return phases, (*functions, ctypes.addressof(last.data), self._room(last.library.rooms))
 
     def serves(self, *given: Any) -> bool:
-        """True if it is made of this evaluator and this LQ solver, with memory for the problem; then it takes the options."""
-        ocp, evaluator, lq, options = given
-        if not (self._evaluator is evaluator and self._lq is lq and self.sizes == sizes_of(ocp)):
+        """True if it is made of this evaluator, with memory for the problem; then it takes the options."""
+        ocp, evaluator, options = given
+        if not (self._evaluator is evaluator and self.sizes == sizes_of(ocp)):
             return False
         self._take_options(ocp, options)
         return True
@@ -226,7 +215,7 @@ class ShootingSlot(ArraySlot):
     # -- answers ------------------------------------------------------------------------------------------------------------
     def _bind(self) -> None:
         """The functions of the library, with what they take."""
-        function = functions(library(), "shooting")
+        function = functions(kernels(), "shooting")
         self._start, self._solve = function("start", "pp"), function("direction", "pdll")
         self._try, self._close_gaps = function("roll", "pll", ctypes.c_long), function("correct", "pl")
         self._expand, self._measure = function("expand", "pl"), function("rate", "pd")

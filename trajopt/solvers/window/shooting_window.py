@@ -4,26 +4,16 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
-from functools import lru_cache
 from typing import Any, cast
 
-from dynamics_backends.compiled.interface.libraries import (
-    address,
-    aligned,
-    bound,
-    code_of,
-    find_toolchain,
-    load,
-)
-from trajopt.lq.compiled_lq import CompiledLQ, abreast
+from dynamics_backends.compiled.interface.libraries import address, aligned, bound, code_of, find_toolchain, kernels
 from trajopt.problem.ocp import OCP
 from trajopt.solvers.methods.shooting_requests import Correct, Direction, Expand, Gains, Roll, Start
 from trajopt.solvers.options import SLQOptions
 from trajopt.solvers.structs import structs_in
-from trajopt.solvers.window import shooting_slot
 from trajopt.solvers.window.groups import GroupedWindow
 from trajopt.solvers.window.shooting_slot import ShootingSlot, reads_linear_steps
-from trajopt.solvers.window.slots import functions, kernel, window_source
+from trajopt.solvers.window.slots import functions, kernel
 from trajopt.stage.evaluation import StageEvaluator
 
 ROLLS = 4
@@ -32,35 +22,28 @@ ROLLS = 4
 _Window, _Phase = structs_in(kernel("shooting_window.h"), "shooting_window_t", "window_phase_t")
 
 
-@lru_cache(maxsize=1)
-def library() -> ctypes.CDLL:
-    """The functions of a window, compiled or from the cache."""
-    return load(window_source(shooting_slot.source(), "shooting_window.h"))
-
-
 class ShootingWindow(GroupedWindow):
     """Slots for problems of one structure. count: slots."""
 
-    def __init__(self, ocp: OCP, evaluator: StageEvaluator, lq: CompiledLQ, options: SLQOptions, count: int) -> None:
+    def __init__(self, ocp: OCP, evaluator: StageEvaluator, options: SLQOptions, count: int) -> None:
         *stages, end = cast(Any, evaluator.stages)
-        sweep = abreast(ocp.manifold.ndx, ocp.nu)
+        library, dims = kernels(find_toolchain().lanes), (ocp.manifold.ndx, ocp.nu)
         room = aligned(max(s.library.rooms.doubles for s in (*stages, end)))
-        sweep_room = aligned(bound(sweep, "lq_abreast_room", "", ctypes.c_long)())
+        sweep_room = aligned(bound(library, "lq_abreast_room", "ii", ctypes.c_long)(*dims))
         directions_room = aligned(directions_doubles(ocp, options))
-        self.slots = [ShootingSlot(ocp, evaluator, lq, options, room=room) for _ in range(count)]
+        self.slots = [ShootingSlot(ocp, evaluator, options, room=room) for _ in range(count)]
         phases = (_Phase * len(stages))()
         for i, s in enumerate(stages):
             phases[i] = _Phase(code_of(s.library.first_abreast), code_of(s.library.rollout_abreast))
-        functions = end.library.end_first_abreast, sweep.lq_riccati_abreast, sweep.lq_directions
         rooms = room, sweep_room, directions_room
-        self._data = _Window(ctypes.addressof(phases), *map(code_of, functions), *map(address, rooms))
+        self._data = _Window(ctypes.addressof(phases), code_of(end.library.end_first_abreast), *map(address, rooms))
         self._memory = phases, rooms
         super().__init__(ROLLS + 2 * len(stages), find_toolchain().lanes, _ANSWERS)
-        self._bind()
+        self._bind(library)
 
-    def _bind(self) -> None:
+    def _bind(self, library: ctypes.CDLL) -> None:
         at = ctypes.addressof(self._data)
-        function = functions(library(), "window", ctypes.c_long)
+        function = functions(library, "shooting_window", ctypes.c_long)
         start, direction, gains = function("start", "pppd"), function("direction", "ppdll"), function("gains", "pd")
         roll, correct, expand = function("roll", "ppll"), function("correct", "ppl"), function("expand", "ppld")
         serve = function("serve", "ppll", None)
@@ -99,6 +82,6 @@ _ANSWERS: dict[type, Callable[[ShootingSlot], Any]] = {
 
 def directions_doubles(ocp: OCP, options: SLQOptions) -> int:
     """Doubles that directions of several problems take on their way."""
-    sweep = abreast(ocp.manifold.ndx, ocp.nu)
+    room = bound(kernels(find_toolchain().lanes), "lq_directions_room", "iil", ctypes.c_long)
     knots = ocp.horizon if reads_linear_steps(ocp, options) else 1
-    return int(bound(sweep, "lq_directions_room", "l", ctypes.c_long)(knots))
+    return int(room(ocp.manifold.ndx, ocp.nu, knots))

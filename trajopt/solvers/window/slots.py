@@ -13,7 +13,7 @@ from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
-from dynamics_backends.compiled.interface.libraries import address, aligned, bound, find_toolchain
+from dynamics_backends.compiled.interface.libraries import address, aligned, bound
 from dynamics_backends.protocol import Array
 from trajopt.guesses.guesses import Guess
 from trajopt.problem.ocp import OCP
@@ -22,8 +22,6 @@ from trajopt.solvers.methods.requests import Solved
 from trajopt.solvers.window.memory import LINE, shelf
 from trajopt.stage.solver_cache import SolverCache
 
-SWEEPS = [f"sweeps_{name}" for name in ("riccati", "adjoint", "stationarity", "finite", "rollout")]
-"""The functions in sweeps_t of knots.h."""
 Shape = tuple[int, ...]
 _SECONDS = Struct("3d")
 
@@ -58,11 +56,6 @@ def constants(values: Mapping[str, Any]) -> str:
 def kernel(name: str) -> str:
     """The C text of a file of kernels."""
     return (files("trajopt.solvers.window") / "kernels" / name).read_text()
-
-
-def window_source(slot: str, name: str) -> str:
-    """The C text of a window behind that of its slots."""
-    return "\n".join([slot, f"#ifndef LANES\n#define LANES {find_toolchain().lanes}\n#endif", kernel(name)])
 
 
 def functions(library: ctypes.CDLL, prefix: str, default: type | None = None) -> Callable[..., Callable[..., Any]]:

@@ -10,9 +10,8 @@ from __future__ import annotations
 import ast
 import hashlib
 from collections.abc import Iterable
-from typing import Any
 
-from dynamics_backends.compiled.runtime.kept_files import cache_folder, prebuilt_folder, read_value, write_value
+from dynamics_backends.compiled.runtime.kept_files import cache_folder, read_value, write_value
 from dynamics_backends.trusted_files import trusted_folder
 
 FILE = f"{hashlib.sha256(b'source texts').hexdigest()[:32]}.texts"
@@ -68,8 +67,7 @@ def _counted_as(text: bytes, known: dict[str, str]) -> str:
 
 def _known() -> dict[str, str]:
     """Hash of a text or of its meaning -> the hash that counts."""
-    folders: tuple[Any, ...] = (cache_folder(), prebuilt_folder())
-    return {key: value for folder in folders for key, value in (read_value(folder / FILE) or {}).items()}
+    return dict(read_value(cache_folder() / FILE) or {})
 
 
 def _hash(text: bytes) -> str:

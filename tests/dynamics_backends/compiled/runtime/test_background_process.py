@@ -11,7 +11,7 @@ import time
 
 import pytest
 
-from dynamics_backends.compiled.runtime import background_libraries, cache, progress
+from dynamics_backends.compiled.runtime import cache, progress
 from dynamics_backends.compiled.runtime.background_process import in_background
 from dynamics_backends.compiled.runtime.file_locks import turn
 from dynamics_backends.compiled.runtime.toolchain import Toolchain
@@ -148,13 +148,6 @@ def test_a_folder_that_cannot_be_written_gives_turns_at_once(tmp_path):
     (tmp_path / "file").touch()
     with turn(tmp_path / "file" / "a.turn"):
         pass
-
-
-@pytest.mark.needs_compiler
-def test_a_library_is_made_for_the_next_time():
-    source = f"int at_{time.monotonic_ns()}(void) {{ return 1; }}\n"
-    assert not background_libraries.is_there(source)
-    assert until(lambda: background_libraries.is_there(source))
 
 
 def test_how_far_another_process_is_is_told_while_it_works(tmp_path, folder, monkeypatch):

@@ -10,7 +10,7 @@ import threading
 
 import pytest
 
-from dynamics_backends.compiled.runtime import background_libraries, cache, toolchain
+from dynamics_backends.compiled.runtime import cache, toolchain
 from dynamics_backends.compiled.runtime.cache import CacheWarning, cache_folder, load
 from dynamics_backends.compiled.runtime.toolchain import CompilerError, Toolchain, find_toolchain, has_compiler
 
@@ -325,34 +325,3 @@ def test_a_toolchain_knows_its_vectors():
     assert found.lanes in (2, 4, 8)
     assert found.version and found.command
     assert f"#define LANES {found.lanes}\n" in found.definitions
-
-
-@needs_compiler
-def test_what_was_built_with_the_installation_is_taken_from_there_if_it_is_whole(
-    folder, compiled, tmp_path, monkeypatch
-):
-    built = tmp_path / "built"
-    monkeypatch.setenv("TRAJOPT_CACHE_DIR", str(built))
-    assert answer(load(source(5))) == 5.0
-    monkeypatch.setenv("TRAJOPT_CACHE_DIR", str(folder))
-    monkeypatch.setenv("TRAJOPT_PREBUILT_DIR", str(built))
-    assert answer(load(source(5))) == 5.0
-    assert len(compiled) == 1 and not folder.exists()
-    library, checksum = entry(built)
-    checksum.write_bytes(checksum.read_bytes()[::-1])
-    assert answer(load(source(5))) == 5.0
-    assert len(compiled) == 2 and entry(folder)[0].name == library.name
-
-
-@needs_compiler
-def test_a_library_that_is_wanted_soon_is_compiled_quickly_here_and_well_elsewhere(folder, monkeypatch):
-    asked, levels, compile_ = [], [], Toolchain.compile
-    monkeypatch.setattr(background_libraries, "in_background", lambda work: asked.append(work) or len(asked))
-    monkeypatch.setattr(Toolchain, "compile", lambda self, *given: levels.append(self.quick) or compile_(self, *given))
-    background_libraries._asked.cache_clear()
-    assert [answer(background_libraries.loaded_soon(source(6))) for _ in range(2)] == [6.0, 6.0]
-    assert (levels, len(asked)) == ([True], 1)
-    asked[0]()  # the other process
-    assert answer(background_libraries.loaded_soon(source(6))) == 6.0
-    assert (levels, len(asked)) == ([True, False], 1)
-    background_libraries._asked.cache_clear()

@@ -23,9 +23,8 @@ OTHER = [
 
 @pytest.fixture(autouse=True)
 def folders(tmp_path, monkeypatch):
-    """Empty folders of the cache and of the installation."""
+    """An empty cache."""
     monkeypatch.setenv("TRAJOPT_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setenv("TRAJOPT_PREBUILT_DIR", str(tmp_path / "prebuilt"))
 
 
 @pytest.mark.parametrize("text", SAME)
@@ -51,12 +50,3 @@ def test_texts_go_on_to_count_as_the_first_of_their_meaning():
         assert is_known([text]) and counted_as([text]) == first
     remember(OTHER)
     assert len(set(counted_as([TEXT, *SAME, *OTHER]))) == 1 + len(OTHER)
-
-
-def test_what_the_installation_knows_counts_first(tmp_path, monkeypatch):
-    monkeypatch.setenv("TRAJOPT_CACHE_DIR", str(tmp_path / "prebuilt"))
-    remember([TEXT])
-    built = counted_as([TEXT])
-    monkeypatch.setenv("TRAJOPT_CACHE_DIR", str(tmp_path / "cache"))
-    remember([SAME[0]])
-    assert counted_as([SAME[0]]) == counted_as([SAME[1]]) == built

@@ -1,7 +1,6 @@
 """Kernels and values that another user could have written are not read, and links are not followed."""
 
 import ctypes
-import logging
 import os
 import shutil
 import stat
@@ -13,7 +12,7 @@ from dynamics_backends.compiled.runtime import cache, kept_files
 from dynamics_backends.compiled.runtime.cache import CacheWarning, existing, key_of, load
 from dynamics_backends.compiled.runtime.file_locks import turn
 from dynamics_backends.compiled.runtime.kept_files import read_value, seal, write_value
-from dynamics_backends.trusted_files import READABLE, UntrustedFolder, content_of, problem_of, replace, trusted_folder
+from dynamics_backends.trusted_files import UntrustedFolder, content_of, problem_of, replace, trusted_folder
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "geteuid"), reason="no modes and owners of files as on POSIX")
 needs_compiler = pytest.mark.needs_compiler
@@ -190,21 +189,6 @@ def test_no_kernel_of_a_refused_cache_is_loaded_or_written(folder, tmp_path):
     with pytest.warns(CacheWarning, match=f"can be written by everybody.*chmod go-w {folder}.*TRAJOPT_CACHE_DIR"):
         assert answer(load(GOOD)) == 1.0
     assert file.read_bytes() == before and len(list((tmp_path / "fallback").glob("*.so"))) == 1
-
-
-@needs_compiler
-def test_kernels_of_a_refused_installation_are_not_loaded(folder, tmp_path, monkeypatch, caplog):
-    built = trusted_folder(tmp_path / "built", READABLE)
-    monkeypatch.setenv("TRAJOPT_PREBUILT_DIR", str(built))
-    plant(built, tmp_path)
-    built.chmod(0o757)
-    kept_files._log_refusal.cache_clear()
-    with caplog.at_level(logging.WARNING):
-        assert answer(load(GOOD)) == 1.0
-    assert f"chmod go-w {built}" in caplog.text
-    built.chmod(0o755)
-    (folder / f"{key_of(GOOD)}.so").unlink()
-    assert existing(key_of(GOOD)) is not None
 
 
 # -- the place of the cache ---------------------------------------------------------------------------------------------

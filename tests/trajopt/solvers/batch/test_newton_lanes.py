@@ -193,7 +193,7 @@ def test_bounds_on_the_controls(changes):
 @pytest.mark.parametrize("problem", [floating, lambda: soft_hop("compiled")], ids=["groups", "contacts"])
 def test_bounds_in_other_structures(problem):
     ocp = problem()
-    check_lanes(bounded(ocp, 2.0), 9, 0.02, {"max_iterations": 3}, gains=True, atol=1e-5)
+    check_lanes(bounded(ocp, 2.0), 9, 0.005, {"max_iterations": 3}, gains=True, atol=1e-5)
 
 
 def test_bounds_in_any_company():

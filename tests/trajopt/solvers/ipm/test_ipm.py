@@ -208,7 +208,6 @@ def test_a_step_is_that_of_the_dense_system():
     """The step at the first iterate, by the whole unreduced system of eq. 9 of Waechter and Biegler."""
     from trajopt.solvers.interior.newton import NewtonSystem
     from trajopt.solvers.interior.stage_program import Point
-    from trajopt.solvers.window.interior_slot import kernels
 
     dynamics = sampled(textbook.cart_pole(), 1)
     circle = to.residual_constraint("c", lambda x, u, t, p: [x[0] * x[1] + u[0]], dynamics.manifold, 1, -3.0, 9.0, nu=1)
@@ -218,7 +217,7 @@ def test_a_step_is_that_of_the_dense_system():
     ocp = OCP((phase,), np.array([0.1, 0.2, 0.0, 0.1]), u_lower=[-5.0], u_upper=[5.0], terminal_constraints=(tie,))
     rng, mu, tau = np.random.default_rng(0), 0.3, 0.995
     program = StageProgram(ocp, np.zeros((3, 1)), "exact")
-    system, p, z = NewtonSystem(program, kernels(4, 1)), Point(program), program.multipliers()
+    system, p, z = NewtonSystem(program), Point(program), program.multipliers()
     program.place(p, ocp.x0 + 0.1 * rng.standard_normal((4, 4)), 0.2 * rng.standard_normal((3, 1)))
     program.first(p)
     p.v[program.s] = rng.uniform(-0.5, 0.5, program.rows)

@@ -8,12 +8,12 @@ import textbook_systems as textbook
 from stage_cases import close, pendulum, problem
 
 import trajopt as to
-from dynamics_backends.compiled.interface.libraries import CompilerError
 from dynamics_backends.registry import make_backend
 from dynamics_backends.systems.bodies.free_body import FreeBody
 from trajopt import OCP, StatusCode, bounded, control_cost, state_bounds, state_cost
 from trajopt.results.records import Journal
 from trajopt.solvers.interior.feasibility import Restoration
+from trajopt.solvers.interior.library import Kernels
 from trajopt.solvers.interior.newton import NewtonSystem
 from trajopt.solvers.interior.stage_program import Point, StageProgram
 from trajopt.solvers.methods.interior_requests import Restore
@@ -21,8 +21,6 @@ from trajopt.solvers.rules.curvature import Curvature
 from trajopt.solvers.rules.filter import Filter
 from trajopt.solvers.rules.interior_barrier import STUCK, Barrier
 from trajopt.solvers.rules.verdicts import BACK
-from trajopt.solvers.window import interior_slot
-from trajopt.solvers.window.interior_slot import kernels
 
 
 def with_engine(engine):
@@ -61,7 +59,7 @@ def test_points_have_second_derivatives_of_their_own():
 def test_reflected_hessians_have_the_sizes_of_the_eigenvalues():
     ocp, rng = with_engine("numpy"), np.random.default_rng(2)
     program = StageProgram(ocp, np.zeros((ocp.horizon, ocp.nu)), "exact")
-    system, p, z = NewtonSystem(program, kernels(4, 2)), Point(program), program.multipliers()
+    system, p, z = NewtonSystem(program), Point(program), program.multipliers()
     program.place(p, rng.standard_normal((14, 4)), rng.standard_normal((13, 2)))
     program.first(p)
     p.v[program.s] = rng.uniform(0.0, 1.0, program.rows)
@@ -177,10 +175,11 @@ def test_states_that_equations_put_on_bounds(scheme, name):
     assert max(np.abs(values).max() for values in s.multipliers.values()) < 1e3
 
 
-def test_without_a_compiler_the_remedy_is_named(monkeypatch):
-    monkeypatch.setattr(interior_slot, "has_compiler", lambda: False)
-    with pytest.raises(CompilerError, match="use 'dms' or 'sqp'"):
-        kernels(97, 1)  # of a size that nobody has asked for
+def test_it_needs_no_compiler(monkeypatch):
+    """The linear algebra is in the package's library; stages are evaluated by NumPy."""
+    monkeypatch.setenv("CC", "/nonexistent")
+    s = to.solve(with_engine("numpy"), solver="ipm")
+    assert s.status.code == StatusCode.CONVERGED, s.status
 
 
 @pytest.mark.needs_compiler
@@ -246,7 +245,7 @@ def test_bounds_however_far_leave_the_objective_finite(far, horizon):
     p, out = Point(program), np.zeros(5)
     program.place(p, np.zeros((horizon + 1, 2)), np.zeros((horizon, 1)))
     program.values(p)
-    kernels(program.n, program.m).values(program.ref, *(a.ctypes.data for a in (p.v, p.d, p.g, out)))
+    Kernels().values(program.ref, *(a.ctypes.data for a in (p.v, p.d, p.g, out)))
     assert out[3] == pytest.approx(-2 * np.log(program.upper[program.u]).sum(), rel=1e-12)
     assert out[3] == pytest.approx(-2 * horizon * np.log(far), rel=1e-9)
 
@@ -263,8 +262,7 @@ def test_a_small_violation_is_restored_without_a_way_to_the_middle_of_the_bounds
     bounds = {"u_lower": [-1.0], "u_upper": [1.0]}
     ocp = OCP.single_phase(dynamics, np.zeros(2), 40, 0.05, [control_cost(1)], terminal_constraints=[goal], **bounds)
     program = StageProgram(ocp, us, "exact")
-    own = kernels(2, 1)
-    system, p = NewtonSystem(program, own), Point(program)
+    system, p = NewtonSystem(program), Point(program)
     program.place(p, xs, us)
     program.first(p)
     at = system.violation(p)

@@ -4,8 +4,6 @@
    The primal variables are one vector v = (x (N + 1, n), u (N, m), s (rows)) with bounds lower, upper and their multipliers zl, zu; what
    has no bounds has infinite ones.  Residuals of rows are g - s, s a slack, where `kind` is INEQUALITY, and g - lower where it is EQUALITY. */
 
-#define N_ NDX
-
 enum { ABSENT, INEQUALITY, EQUALITY };
 enum { NEWTON, FEASIBILITY, ESTIMATE };
 
@@ -13,6 +11,7 @@ enum { NEWTON, FEASIBILITY, ESTIMATE };
    k from fix[k] on, that a bound fixes at `at`; held (N, m): controls that stay where they are. */
 typedef struct {
     long N, rows, fixes;
+    lq_size size;
     const long *row, *fix, *fixed;
     const signed char *kind, *held;
     const double *lower, *upper, *target, *at;
@@ -58,8 +57,8 @@ static double largest(const double *x, long count, double most)
 /* Reductions go in PARTS at once: a compiler may not change their order by itself. */
 #define PARTS 16
 
-ALWAYS_INLINE long first_control(const ipm_structure *s) { return (s->N + 1) * N_; }
-ALWAYS_INLINE long first_slack(const ipm_structure *s) { return (s->N + 1) * N_ + s->N * M_; }
+ALWAYS_INLINE long first_control(const ipm_structure *s) { return (s->N + 1) * s->size.n; }
+ALWAYS_INLINE long first_slack(const ipm_structure *s) { return first_control(s) + s->N * s->size.m; }
 ALWAYS_INLINE long numbers(const ipm_structure *s) { return first_slack(s) + s->rows; }
 
 /* phi for the inverse distances that are known, and another mu. */
@@ -88,7 +87,7 @@ static void barrier_terms(const ipm_structure *s, const double *restrict v, cons
 
 /* Q += w a a', S += w b a', R += w b b' for a row a (n), b (m) that is mostly zero. */
 static void add_row(double w, const double *restrict a, const double *restrict b, double *restrict Q, double *restrict S,
-                           double *restrict R)
+                           double *restrict R, lq_size dims)
 {
     for (int i = 0; i < N_; i++) {
         if (a[i] == 0.0) continue;
@@ -104,7 +103,7 @@ static void add_row(double w, const double *restrict a, const double *restrict b
     }
 }
 
-ALWAYS_INLINE void add_gradient(double w, const double *restrict a, const double *restrict b, double *restrict q, double *restrict r)
+ALWAYS_INLINE void add_gradient(double w, const double *restrict a, const double *restrict b, double *restrict q, double *restrict r, lq_size dims)
 {
     for (int j = 0; j < N_; j++) q[j] += w * a[j];
     if (b)
@@ -115,11 +114,11 @@ ALWAYS_INLINE void add_gradient(double w, const double *restrict a, const double
 ALWAYS_INLINE double stiffness(double Sigma, double soft) { return Sigma / (1.0 + soft * Sigma); }
 
 /* An equation a dx + b du + e = 0, as one of the condensed problem, or, soft, as a square in its objective. */
-static void add_equation(const double *a, const double *b, double e, const ipm_settings *o, ipm_condensed *c, long *count, long k)
+static void add_equation(const double *a, const double *b, double e, const ipm_settings *o, ipm_condensed *c, long *count, long k, lq_size dims)
 {
     if (o->soft > 0.0) {
-        add_row(1.0 / o->soft, a, b, c->Q + k * N_ * N_, c->S + k * M_ * N_, c->R + k * M_ * M_);
-        add_gradient(e / o->soft, a, b, c->q + k * N_, c->r + k * M_);
+        add_row(1.0 / o->soft, a, b, c->Q + k * N_ * N_, c->S + k * M_ * N_, c->R + k * M_ * M_, dims);
+        add_gradient(e / o->soft, a, b, c->q + k * N_, c->r + k * M_, dims);
         return;
     }
     memcpy(c->C + *count * N_, a, sizeof(double) * N_);
@@ -130,6 +129,7 @@ static void add_equation(const double *a, const double *b, double e, const ipm_s
 /* The inequalities of knot k, J' w J and J'(w (g - s) + phi) as products of matrices. */
 static void add_inequalities(const ipm_structure *s, const ipm_point *p, const ipm_settings *o, ipm_condensed *c, long k)
 {
+    const lq_size dims = s->size;
     const long first = s->row[k], rows = s->row[k + 1] - first, slack = first_slack(s);
     double *Q = c->Q + k * N_ * N_, *S = c->S + k * M_ * N_, *R = c->R + k * M_ * M_, *q = c->q + k * N_, *r = c->r + k * M_;
     if (!rows) return;
@@ -156,6 +156,7 @@ static void add_inequalities(const ipm_structure *s, const ipm_point *p, const i
 
 static void condense_knot(const ipm_structure *s, const ipm_point *p, const ipm_settings *o, ipm_condensed *c, long *count, long k)
 {
+    const lq_size dims = s->size;
     const long u = first_control(s) + k * M_, slack = first_slack(s);
     const double weight = o->weight, one = o->mode == ESTIMATE;
     const double *Sigma = c->Sigma + k * N_, *phi = c->phi + k * N_, scale = o->mode == FEASIBILITY ? 0.0 : o->scale;
@@ -180,7 +181,7 @@ static void condense_knot(const ipm_structure *s, const ipm_point *p, const ipm_
     for (long i = s->row[k]; i < s->row[k + 1]; i++) {
         const double *a = p->gx + i * N_, *b = k < s->N ? p->gu + i * M_ : NULL;
         if (s->kind[i] == EQUALITY) {
-            add_equation(a, b, one != 0.0 ? 0.0 : p->g[i] - s->target[i], o, c, count, k);
+            add_equation(a, b, one != 0.0 ? 0.0 : p->g[i] - s->target[i], o, c, count, k, dims);
         }
     }
     for (long i = s->fix[k]; i < s->fix[k + 1]; i++) {
@@ -189,7 +190,7 @@ static void condense_knot(const ipm_structure *s, const ipm_point *p, const ipm_
         memset(none, 0, sizeof none);
         a[s->fixed[i]] = 1.0;
         const double e = p->v[k * N_ + s->fixed[i]] - s->at[i];
-        add_equation(a, k < s->N ? none : NULL, one != 0.0 ? 0.0 : e, o, c, count, k);
+        add_equation(a, k < s->N ? none : NULL, one != 0.0 ? 0.0 : e, o, c, count, k, dims);
     }
     c->row[k + 1] = *count;
 }
@@ -206,6 +207,7 @@ static void condense(const ipm_structure *s, const ipm_point *p, const ipm_multi
 static void vectors(const ipm_structure *s, const ipm_point *p, const double *d, const double *rows, const double *fixes,
                     const ipm_settings *o, ipm_condensed *c)
 {
+    const lq_size dims = s->size;
     const long slack = first_slack(s);
     long count = 0;
     memcpy(c->d, d, sizeof(double) * s->N * N_);
@@ -216,7 +218,7 @@ static void vectors(const ipm_structure *s, const ipm_point *p, const double *d,
         for (int i = 0; k < s->N && i < M_; i++) r[i] = s->held[k * M_ + i] ? 0.0 : o->scale * p->lu[k * M_ + i] + c->phi[u + i];
         for (long i = s->row[k]; i < s->row[k + 1]; i++) {
             if (s->kind[i] == INEQUALITY)
-                add_gradient(c->Sigma[slack + i] * rows[i] + c->phi[slack + i], p->gx + i * N_, k < s->N ? p->gu + i * M_ : NULL, q, r);
+                add_gradient(c->Sigma[slack + i] * rows[i] + c->phi[slack + i], p->gx + i * N_, k < s->N ? p->gu + i * M_ : NULL, q, r, dims);
             else if (s->kind[i] == EQUALITY) c->e[count++] = rows[i];
         }
         for (long i = s->fix[k]; i < s->fix[k + 1]; i++) c->e[count++] = fixes[i];
@@ -226,6 +228,7 @@ static void vectors(const ipm_structure *s, const ipm_point *p, const double *d,
 /* Residuals of the rows (rows) and of the fixed numbers (fixes). */
 static void residuals(const ipm_structure *s, const double *v, const double *g, double *rows, double *fixes)
 {
+    const lq_size dims = s->size;
     const double *slack = v + first_slack(s);
     for (long i = 0; i < s->rows; i++)
         rows[i] = s->kind[i] == INEQUALITY ? g[i] - slack[i] : s->kind[i] == EQUALITY ? g[i] - s->target[i] : 0.0;
@@ -293,6 +296,7 @@ EXPORT void ipm_move_duals(const ipm_structure *s, const double *restrict v, con
 EXPORT void ipm_take(const ipm_structure *s, const double *v, const ipm_multipliers *to, double alpha, double alpha_z, double mu, double factor,
                      const ipm_multipliers *z)
 {
+    const lq_size dims = s->size;
     for (long i = 0; i < s->N * N_; i++) z->lambda[i] += alpha * (to->lambda[i] - z->lambda[i]);
     for (long i = 0; i < s->rows; i++) z->y[i] += alpha * (to->y[i] - z->y[i]);
     for (long i = 0; i < s->fixes; i++) z->f[i] += alpha * (to->f[i] - z->f[i]);
@@ -316,6 +320,7 @@ static double logarithms_of(const ipm_structure *s, const double *v, long first,
 /* out: violation as l1 and largest entry, the largest gap, -sum of the logarithms of the distances from bounds, sum of its squares */
 EXPORT void ipm_values(const ipm_structure *s, const double *v, const double *d, const double *g, double *out)
 {
+    const lq_size dims = s->size;
     const double *slack = v + first_slack(s);
     const long count = numbers(s);
     double sum = 0.0, most = 0.0, gap = 0.0, logarithms = 0.0, squares = 0.0;
@@ -367,6 +372,7 @@ EXPORT void ipm_values(const ipm_structure *s, const double *v, const double *d,
    counts of both; the sum and the least of the products z (distance); sums of squares of the gradient and of its slacks' part */
 EXPORT void ipm_measure(const ipm_structure *s, const ipm_point *p, const ipm_multipliers *z, double scale, double mu, double *out)
 {
+    const lq_size dims = s->size;
     const long N = s->N, control = first_control(s), slack = first_slack(s), count = numbers(s);
     double gradient = 0.0, plain = 0.0, shifted = 0.0, sum_y = 0.0, sum_z = 0.0, total = 0.0, least = HUGE_VAL, squares = 0.0;
     long counted_y = N * N_ + s->fixes, counted_z = 0;
@@ -383,7 +389,7 @@ EXPORT void ipm_measure(const ipm_structure *s, const ipm_point *p, const ipm_mu
         }
         for (long i = s->row[k]; i < s->row[k + 1]; i++) {
             if (s->kind[i] == ABSENT) continue;
-            add_gradient(z->y[i], p->gx + i * N_, k < N ? p->gu + i * M_ : NULL, x, u);
+            add_gradient(z->y[i], p->gx + i * N_, k < N ? p->gu + i * M_ : NULL, x, u, dims);
             sum_y += fabs(z->y[i]);
             counted_y++;
             if (s->kind[i] == INEQUALITY) {

@@ -31,40 +31,64 @@ typedef struct {
     long N, k;
 } knot_t;
 
-/* Knots in lanes: the blocks of their Hessians, and H, with the sizes of its eigenvalues. */
+/* Knots in lanes: the blocks of their Hessians, of so many entries, and H, with the sizes of its eigenvalues.  zeros: in place of what the last
+   knot has not; unused: what becomes of that. */
 typedef struct {
     knot_t lanes[LANES];
-    V blocks[3][W_ * W_], H[W_ * W_];
-    double unused[W_ * W_];
+    long sizes[3];
+    V *blocks[3], *H;
+    double *zeros, *unused;
     reflecting_t room;
 } side_by_side_t;
 
-static const double no_controls[M_ * W_];
-static const int block_sizes[3] = {N_ * N_, M_ * N_, M_ * M_};
-SCRATCH side_by_side_t side_by_side;
+/* Memory of a thread, which is kept; NULL where there is none. */
+static double *thread_memory(long doubles)
+{
+    static _Thread_local double *memory = NULL;
+    static _Thread_local long length = 0;
+    if (doubles <= length) return memory;
+    free(memory);
+    length = (doubles + 7) / 8 * 8, memory = aligned_alloc(64, sizeof(double) * length);
+    if (!memory) length = 0;
+    return memory;
+}
+
+/* Memory for knots in lanes; 0 where there is none. */
+static int take_side_by_side(side_by_side_t *b, lq_size dims)
+{
+    const long whole = W_ * W_, sizes[3] = {N_ * N_, M_ * N_, M_ * M_};
+    V *end = (V *)thread_memory(LANES * (sizes[0] + sizes[1] + sizes[2] + 3 * whole + 3 * W_) + 2 * whole);
+    if (!end) return 0;
+    for (int i = 0; i < 3; i++) b->sizes[i] = sizes[i], b->blocks[i] = end, end += sizes[i];
+    b->H = end, b->room.H = end + whole, b->room.Z = end + 2 * whole, b->room.d = end + 3 * whole;
+    b->room.e = b->room.d + W_, b->room.beta = b->room.e + W_;
+    b->zeros = (double *)(b->room.beta + W_), b->unused = b->zeros + whole;
+    memset(b->zeros, 0, sizeof(double) * whole);
+    return 1;
+}
 
 /* Q, S or R of a knot; NULL for what the last one has not. */
-static double *block_of(const knot_t *knot, int i)
+static double *block_of(const knot_t *knot, int i, long size)
 {
     double *const blocks[3] = {knot->of->Q, knot->of->S, knot->of->R};
-    return i && knot->k == knot->N ? NULL : blocks[i] + knot->k * block_sizes[i];
+    return i && knot->k == knot->N ? NULL : blocks[i] + knot->k * size;
 }
 
 /* The Hessians of the knots in lanes with the sizes of their eigenvalues. */
-static void reflect_lanes(side_by_side_t *b)
+static void reflect_lanes(side_by_side_t *b, lq_size dims)
 {
     V *Q = b->blocks[0], *S = b->blocks[1], *R = b->blocks[2];
     for (int i = 0; i < 3; i++) {
         const double *from[LANES];
         for (int l = 0; l < LANES; l++) {
-            const double *block = block_of(b->lanes + l, i);
-            from[l] = block ? block : no_controls;
+            const double *block = block_of(b->lanes + l, i, b->sizes[i]);
+            from[l] = block ? block : b->zeros;
         }
-        pack_rows(from, block_sizes[i], b->blocks[i]);
+        pack_rows(from, b->sizes[i], b->blocks[i]);
     }
     for (int l = 0; l < LANES; l++) { /* in place of controls, eigenvalues that are not beyond the others */
         if (b->lanes[l].k < b->lanes[l].N) continue;
-        const double most = largest(block_of(b->lanes + l, 0), N_ * N_, 0.0);
+        const double most = largest(block_of(b->lanes + l, 0, b->sizes[0]), N_ * N_, 0.0);
         for (int i = 0; i < M_; i++) R[i * (M_ + 1)][l] = most;
     }
     for (int i = 0; i < N_; i++) {
@@ -73,7 +97,7 @@ static void reflect_lanes(side_by_side_t *b)
     }
     for (int i = 0; i < M_; i++)
         for (int j = i; j < M_; j++) b->H[(N_ + i) * W_ + N_ + j] = R[i * M_ + j];
-    if (!reflect(b->H, &b->room)) return;
+    if (!reflect(b->H, &b->room, dims)) return;
     for (int i = 0; i < N_; i++) {
         for (int j = 0; j < N_; j++) Q[i * N_ + j] = UPPER(b->H, i, j);
         for (int j = 0; j < M_; j++) S[j * N_ + i] = b->H[i * W_ + N_ + j];
@@ -88,21 +112,21 @@ static void leave_lanes(side_by_side_t *b, long first, long end)
     for (int i = 0; i < 3; i++) {
         double *to[LANES];
         for (int l = 0; l < LANES; l++) {
-            double *block = first <= l && l < end ? block_of(b->lanes + l, i) : NULL;
+            double *block = first <= l && l < end ? block_of(b->lanes + l, i, b->sizes[i]) : NULL;
             to[l] = block ? block : b->unused;
         }
-        unpack_rows(b->blocks[i], block_sizes[i], to);
+        unpack_rows(b->blocks[i], b->sizes[i], to);
     }
 }
 
 /* The Hessians of the knots first .. end with the sizes of their eigenvalues, but for those that are not finite.  Lanes that these leave empty
    hold the knots before, of which most will be asked for: they wait in b, whose first lane holds the knot *top (-1: none waits). */
-static void reflect_knots(const ipm_condensed *c, long N, long first, long end, side_by_side_t *b, long *top)
+static void reflect_knots(const ipm_condensed *c, long N, long first, long end, side_by_side_t *b, long *top, lq_size dims)
 {
     for (long k = end - 1; k >= first;) {
         if (*top < k || k <= *top - LANES) {
             for (int l = 0; l < LANES; l++) b->lanes[l] = (knot_t){c, N, k - l > 0 ? k - l : 0};
-            reflect_lanes(b), *top = k;
+            reflect_lanes(b, dims), *top = k;
         }
         const long last = *top - LANES + 1 > first ? *top - LANES + 1 : first;
         leave_lanes(b, *top - k, *top - last + 1);
@@ -136,10 +160,13 @@ static int factor_shifted(ipm_system *o)
    the last such one, else, and in the last resort, by a shift of all.  0: nothing does that. */
 EXPORT int ipm_factor(ipm_system *o, int reflections)
 {
+    const lq_size dims = o->structure->size;
     o->shift = 0.0, o->reflected = 0;
     long top = -1, end = o->structure->N + 1, failed = factored(o, 0.0, 0.0);
-    while (reflections && failed >= 0 && failed < end) {
-        reflect_knots(o->condensed, o->structure->N, failed, end, &side_by_side, &top);
+    side_by_side_t b;
+    if (!reflections || failed < 0 || !take_side_by_side(&b, dims)) return failed < 0 || factor_shifted(o);
+    while (failed >= 0 && failed < end) {
+        reflect_knots(o->condensed, o->structure->N, failed, end, &b, &top, dims);
         o->reflected += end - failed;
         const long behind = end - 1;
         end = failed, failed = factor_from(o->matrices, o->factors, behind);
@@ -172,6 +199,7 @@ static double recover_bounds(ipm_system *o, const ipm_multipliers *z, double sha
 /* The slope of the objective along a step. */
 static double objective_slope(const ipm_system *o, const ipm_point *p, const double *step)
 {
+    const lq_size dims = o->structure->size;
     const ipm_structure *s = o->structure;
     const double *du = step + first_control(s);
     double parts[PARTS] = {0.0};
@@ -183,6 +211,7 @@ static double objective_slope(const ipm_system *o, const ipm_point *p, const dou
 /* From dx and du of a step and the residuals of the rows: its slacks and multipliers, y and f new ones; its lengths and its slope. */
 static void recover(ipm_system *o, const ipm_point *p, const ipm_multipliers *z, const double *rows, double share, const ipm_step *to)
 {
+    const lq_size dims = o->structure->size;
     const ipm_structure *s = o->structure;
     const ipm_condensed *c = o->condensed;
     const long N = s->N, slack = first_slack(s);
@@ -217,6 +246,7 @@ static void recover(ipm_system *o, const ipm_point *p, const ipm_multipliers *z,
 /* The step for the condensed vectors, whose rows have these residuals; share: how much of a distance from a bound may go. */
 EXPORT void ipm_solve(ipm_system *o, const ipm_point *p, const ipm_multipliers *z, const double *rows, double share, const ipm_step *to)
 {
+    const lq_size dims = o->structure->size;
     const ipm_structure *s = o->structure;
     const elq_step *found = o->solution;
     memset(found->dx, 0, sizeof(double) * N_);
@@ -244,6 +274,7 @@ static void between(double *restrict a, const double *restrict b, double sigma, 
 EXPORT void ipm_centered(ipm_system *o, const ipm_point *p, const ipm_multipliers *z, const ipm_aim *aim, const ipm_step *other,
                          const ipm_step *to)
 {
+    const lq_size dims = o->structure->size;
     const ipm_structure *s = o->structure;
     const long count = numbers(s);
     double *room = o->room;

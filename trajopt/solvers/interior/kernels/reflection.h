@@ -1,7 +1,7 @@
 /* Symmetric matrices with the absolute values of their eigenvalues, one in each lane: Householder's reflections to a tridiagonal matrix, then
    implicit symmetric QR steps with Wilkinson's shift (G. H. Golub, C. F. Van Loan, Matrix Computations, sections 8.3.1 and 8.3.3).  Lanes
    are independent: each takes the steps that it would take alone, on a block of its own.  REFLECTED_FLOOR, of the largest eigenvalue, is the
-   least size of a reflected one.  Before this text stand prelude.h and rows.h, and N_ and M_.
+   least size of a reflected one.  Before this text stand prelude.h, rows.h and numbers.h.
 
    Of a symmetric matrix the entries on and above its diagonal are kept, of W_ rows and columns. */
 
@@ -11,7 +11,7 @@
 
 /* H, and what is made of it: T = diagonal d, beside it e, with H = Z'TZ, eigenvectors being the rows of Z; beta, of Householder's reflections. */
 typedef struct {
-    V H[W_ * W_], Z[W_ * W_], d[W_], e[W_], beta[W_];
+    V *H, *Z, *d, *e, *beta;
 } reflecting_t;
 
 static inline V chosen(VI m, V a, V b) { return (V)((m & (VI)a) | (~m & (VI)b)); }
@@ -24,7 +24,7 @@ static inline int any_lane(VI m)
 }
 
 /* Which matrices are not positive definite, by the pivots of their elimination, in L. */
-static VI indefinite(const V *restrict H, V *restrict L)
+static VI indefinite(const V *restrict H, V *restrict L, lq_size dims)
 {
     VI found = (VI){};
     memcpy(L, H, sizeof(V) * W_ * W_);
@@ -40,7 +40,7 @@ static VI indefinite(const V *restrict H, V *restrict L)
 }
 
 /* T; of the reflections 1 - beta v v' the vectors v stay in the rows of H. */
-static void tridiagonal(reflecting_t *restrict w)
+static void tridiagonal(const reflecting_t *w, lq_size dims)
 {
     V *restrict H = w->H, p[W_];
     for (int k = 0; k < W_; k++) {
@@ -66,10 +66,10 @@ static void tridiagonal(reflecting_t *restrict w)
 }
 
 /* Z, the product of the reflections, from the last one on, whose products leave the rows and columns before as they are. */
-static void accumulated(reflecting_t *restrict w)
+static void accumulated(const reflecting_t *w, lq_size dims)
 {
     V *restrict Z = w->Z;
-    memset(Z, 0, sizeof w->Z);
+    memset(Z, 0, sizeof(V) * W_ * W_);
     for (int i = 0; i < W_; i++) Z[i * (W_ + 1)] = splat(1.0);
     for (int k = W_ - 3; k >= 0; k--) {
         const V *v = w->H + k * W_, beta = w->beta[k];
@@ -84,7 +84,7 @@ static void accumulated(reflecting_t *restrict w)
 
 /* The block of T that is next, in each lane: rows low .. high, the last ones that hang together; high = 0 where there is none.  What is
    negligible beside the diagonal becomes zero. */
-static void next_block(reflecting_t *restrict w, V *restrict low, V *restrict high)
+static void next_block(const reflecting_t *w, V *restrict low, V *restrict high, lq_size dims)
 {
     V at = splat(1.0);
     *low = *high = ZERO;
@@ -110,7 +110,7 @@ static void shifted(const reflecting_t *w, V low, V high, V *restrict x, V *rest
 }
 
 /* One QR step on the rows low .. high of T. */
-static void qr_step(reflecting_t *restrict w, V low, V high, int first, int end)
+static void qr_step(const reflecting_t *w, V low, V high, int first, int end, lq_size dims)
 {
     V *restrict d = w->d, *restrict e = w->e, x0, z0, x = ZERO, z = ZERO, at = splat(first);
     shifted(w, low, high, &x0, &z0);
@@ -135,7 +135,7 @@ static void qr_step(reflecting_t *restrict w, V low, V high, int first, int end)
 }
 
 /* The first and the last row of all blocks; 0 where there is none. */
-static int bounds_of(V low, V high, int *first)
+static int bounds_of(V low, V high, int *first, lq_size dims)
 {
     int end = 0;
     *first = W_;
@@ -148,7 +148,7 @@ static int bounds_of(V low, V high, int *first)
 }
 
 /* H <- the matrix with the sizes of its eigenvalues, in the lanes where it is finite and indefinite; whether it is in any. */
-static int reflect(V *restrict H, reflecting_t *restrict w)
+static int reflect(V *restrict H, const reflecting_t *w, lq_size dims)
 {
     V unknown = ZERO, size_of_all = ZERO, most = ZERO, low, high;
     for (int i = 0; i < W_; i++)
@@ -156,17 +156,17 @@ static int reflect(V *restrict H, reflecting_t *restrict w)
             const V entry = H[i * W_ + j];
             unknown += entry * 0.0, size_of_all = v_fmax(v_fabs(entry), size_of_all);
         }
-    const VI finite = unknown == 0.0, turned = finite & indefinite(H, w->Z);
+    const VI finite = unknown == 0.0, turned = finite & indefinite(H, w->Z, dims);
     if (!any_lane(turned)) return 0;
     const V scale = chosen(size_of_all > 1e-300, 1.0 / size_of_all, ZERO);
     for (int i = 0; i < W_; i++)
         for (int j = i; j < W_; j++) w->H[i * W_ + j] = chosen(finite, H[i * W_ + j] * scale, ZERO);
-    tridiagonal(w);
-    accumulated(w);
+    tridiagonal(w, dims);
+    accumulated(w, dims);
     for (int steps = 0, first, end; steps < MOST_STEPS * W_; steps++) {
-        next_block(w, &low, &high);
-        if (!(end = bounds_of(low, high, &first))) break;
-        qr_step(w, low, high, first, end);
+        next_block(w, &low, &high, dims);
+        if (!(end = bounds_of(low, high, &first, dims))) break;
+        qr_step(w, low, high, first, end, dims);
     }
     for (int i = 0; i < W_; i++) most = v_fmax(v_fabs(w->d[i]), most);
     for (int i = 0; i < W_; i++) {

@@ -21,37 +21,37 @@ typedef struct {
 } bounded_room;
 
 /* The largest entry of the gradient at du = 0, projected on the bounds. */
-static double bounded_residual(const sweeps_t *s, lq_problem p, lq_bounds limits, const bounded_room *w)
+static double bounded_residual(lq_size dims, lq_problem p, lq_bounds limits, const bounded_room *w)
 {
     double most = 0.0;
-    s->adjoint(&p, w->lambda, w->g);
-    for (long i = 0; i < p.N * s->m; i++) most = fmax(most, fabs(clipped(w->g[i], -limits.upper[i], -limits.lower[i])));
+    lq_adjoint(&p, w->lambda, w->g);
+    for (long i = 0; i < p.N * dims.m; i++) most = fmax(most, fabs(clipped(w->g[i], -limits.upper[i], -limits.lower[i])));
     return most;
 }
 
 /* The change of the cost along the roll-out `to` of a policy. */
-static double rolled(const sweeps_t *s, lq_problem p, const lq_bounds *limits, lq_policy along, lq_step to)
+static double rolled(lq_size dims, lq_problem p, const lq_bounds *limits, lq_policy along, lq_step to)
 {
     double change[2];
-    s->rollout(&p, limits, &along, to.dx, to.du, change);
+    lq_rollout(&p, limits, &along, to.dx, to.du, change);
     return change[0] + 0.5 * change[1];
 }
 
 /* `to` becomes the trajectory of a policy if that is cheaper. */
-static void cheaper_start(const sweeps_t *s, bounded_room *w, lq_policy policy, lq_step to)
+static void cheaper_start(lq_size dims, bounded_room *w, lq_policy policy, lq_step to)
 {
-    copy(w->move.dx, to.dx, s->n);
-    const double change = rolled(s, w->p, &w->limits, policy, w->move);
+    copy(w->move.dx, to.dx, dims.n);
+    const double change = rolled(dims, w->p, &w->limits, policy, w->move);
     if (!(change < w->least)) return;
     w->least = change;
-    copy(to.dx, w->move.dx, (w->p.N + 1) * s->n);
-    copy(to.du, w->move.du, w->p.N * s->m);
+    copy(to.dx, w->move.dx, (w->p.N + 1) * dims.n);
+    copy(to.du, w->move.du, w->p.N * dims.m);
 }
 
 /* The problem in the deviations from a trajectory that satisfies its dynamics, and the bounds on them. */
-static lq_problem recentered(const sweeps_t *s, lq_problem p, lq_step at, lq_bounds limits, const bounded_room *w)
+static lq_problem recentered(lq_size dims, lq_problem p, lq_step at, lq_bounds limits, const bounded_room *w)
 {
-    const long N = p.N, n = s->n, m = s->m;
+    const long N = p.N, n = dims.n, m = dims.m;
     copy(w->q, p.q, (N + 1) * n);
     copy(w->r, p.r, N * m);
     for (long i = 0; i <= N; i++) {
@@ -72,16 +72,16 @@ static lq_problem recentered(const sweeps_t *s, lq_problem p, lq_step at, lq_bou
 }
 
 /* w->move: the longest step with k shortened that lowers the cost; 0 if rounding allows none, or if it is none. */
-static int descent(const sweeps_t *s, lq_problem p, lq_policy policy, const lq_bounds *room, const bounded_room *w)
+static int descent(lq_size dims, lq_problem p, lq_policy policy, const lq_bounds *room, const bounded_room *w)
 {
-    const long du = p.N * s->m;
+    const long du = p.N * dims.m;
     const double *k = policy.k;
     double alpha = 1.0;
     policy.k = w->k;
-    memset(w->move.dx, 0, sizeof(double) * s->n);
+    memset(w->move.dx, 0, sizeof(double) * dims.n);
     for (int i = 0; i < LENGTHS; i++, alpha *= 0.5) {
         for (long j = 0; j < du; j++) w->k[j] = alpha * k[j];
-        if (rolled(s, p, room, policy, w->move) < 0.0) return any(w->move.du, du);
+        if (rolled(dims, p, room, policy, w->move) < 0.0) return any(w->move.du, du);
     }
     return 0;
 }
@@ -93,15 +93,15 @@ static void ask_sweep(bounded_room *w, long stage, const lq_problem *p, const lq
 }
 
 /* Begin with a problem within bounds on du: `sweep` is the first one. */
-static void bounded_begin(const sweeps_t *s, lq_problem p, lq_bounds limits, double on_state, double on_control, bounded_room *w,
+static void bounded_begin(lq_size dims, lq_problem p, lq_bounds limits, double on_state, double on_control, bounded_room *w,
                           lq_policy policy)
 {
-    copy(w->R, p.R, p.N * s->m * s->m);
+    copy(w->R, p.R, p.N * dims.m * dims.m);
     for (long i = 0; i < p.N; i++)
-        for (long a = 0; a < s->m; a++) w->R[(i * s->m + a) * s->m + a] += on_control;
+        for (long a = 0; a < dims.m; a++) w->R[(i * dims.m + a) * dims.m + a] += on_control;
     p.R = w->R;
     w->p = p, w->limits = limits, w->policy = policy, w->sweep.on_state = on_state;
-    w->enough = ENOUGH * bounded_residual(s, p, limits, w);
+    w->enough = ENOUGH * bounded_residual(dims, p, limits, w);
     ask_sweep(w, FIRST_SWEEP, &w->p, &w->limits, &w->policy);
 }
 
@@ -109,14 +109,14 @@ static void bounded_begin(const sweeps_t *s, lq_problem p, lq_bounds limits, dou
    `failed` is a knot.
 
    The trajectory to begin with is the cheapest of those of the policy, of its feedback alone, and of the policy without bounds. */
-static int bounded_next(const sweeps_t *s, bounded_room *w, lq_step to)
+static int bounded_next(lq_size dims, bounded_room *w, lq_step to)
 {
-    const long N = w->p.N, n = s->n, m = s->m;
+    const long N = w->p.N, n = dims.n, m = dims.m;
     if (w->stage == LOCAL_SWEEP) {
         if (w->sweep.failed >= 0) return 0;
         copy(w->policy.K, w->about.K, N * m * n);
         copy(w->policy.k, w->about.k, N * m);
-        if (!descent(s, w->local, w->about, &w->room, w)) return 0;
+        if (!descent(dims, w->local, w->about, &w->room, w)) return 0;
         for (long j = 0; j < (N + 1) * n; j++) to.dx[j] += w->move.dx[j];
         for (long j = 0; j < N * m; j++) to.du[j] = clipped(to.du[j] + w->move.du[j], w->limits.lower[j], w->limits.upper[j]);
         w->left--;
@@ -125,21 +125,21 @@ static int bounded_next(const sweeps_t *s, bounded_room *w, lq_step to)
             w->failed = w->sweep.failed;
             if (w->failed >= 0) return 0;
             lq_policy feedback = w->policy;
-            w->least = rolled(s, w->p, &w->limits, w->policy, to);
+            w->least = rolled(dims, w->p, &w->limits, w->policy, to);
             memset(w->k, 0, sizeof(double) * N * m);
             feedback.k = w->k;
-            cheaper_start(s, w, feedback, to);
+            cheaper_start(dims, w, feedback, to);
             if (any(w->p.d, N * n) || any(to.dx, n)) {
                 ask_sweep(w, OPEN_SWEEP, &w->p, NULL, &w->about);
                 return 1;
             }
-        } else if (w->sweep.failed < 0) cheaper_start(s, w, w->about, to);
+        } else if (w->sweep.failed < 0) cheaper_start(dims, w, w->about, to);
         w->left = w->sweep.on_state == 0.0 ? MAX_SWEEPS : !any(to.du, N * m); /* each would undo the damping of V'xx */
     }
     if (w->left <= 0) return 0;
-    w->local = recentered(s, w->p, to, w->limits, w);
+    w->local = recentered(dims, w->p, to, w->limits, w);
     w->room = (lq_bounds){w->lower, w->upper};
-    if (bounded_residual(s, w->local, w->room, w) <= w->enough) return 0;
+    if (bounded_residual(dims, w->local, w->room, w) <= w->enough) return 0;
     ask_sweep(w, LOCAL_SWEEP, &w->local, &w->room, &w->about);
     return 1;
 }

@@ -93,6 +93,7 @@ static void tell_step(interior_t *o, int found, double mu)
 /* Take the guess of a problem, within its bounds. */
 EXPORT void interior_place(interior_t *o, const interior_problem_t *m, double push)
 {
+    const lq_size dims = o->structure.size;
     ipm_structure *s = &o->structure;
     o->since = now(), o->problem = m, o->at = 0, o->second_found = 0;
     double *v = here(o)->own.v;
@@ -109,6 +110,7 @@ EXPORT void interior_place(interior_t *o, const interior_problem_t *m, double pu
 /* The start, of an objective that is known with first derivatives; answer: objective, violation, steepest. */
 EXPORT void interior_tell_start(interior_t *o, double push, double objective)
 {
+    const lq_size dims = o->structure.size;
     const ipm_structure *s = &o->structure;
     o->since = now();
     const filled_t *p = &here(o)->own;
@@ -131,6 +133,7 @@ EXPORT void interior_start(interior_t *o, const interior_problem_t *m, double pu
 /* Multipliers lambda, y and f by least squares, or zero ones. */
 static void estimate(interior_t *o, double scale)
 {
+    const lq_size dims = o->structure.size;
     const ipm_structure *s = &o->structure;
     const ipm_multipliers *z = &o->z, *found = &o->steps[0]->z;
     const ipm_point at = to_read(here(o));
@@ -269,6 +272,7 @@ EXPORT void interior_try(interior_t *o, double alpha)
    alpha, alpha_z, size. */
 EXPORT void interior_correct_step(interior_t *o, double length, int first, double share)
 {
+    const lq_size dims = o->structure.size;
     const ipm_structure *s = &o->structure;
     const ipm_point start = to_read(here(o));
     const place_t *end = there(o);
@@ -303,6 +307,7 @@ EXPORT void interior_correct(interior_t *o, double length, int first, double sha
 /* Multipliers at the point that was taken; answer: its measures. */
 EXPORT void interior_take_multipliers(interior_t *o)
 {
+    const lq_size dims = o->structure.size;
     const take_t *r = TAKE_ASKED(o);
     const ipm_step *step = o->steps[r->corrected != 0.0];
     o->since = now();
@@ -334,6 +339,7 @@ EXPORT void interior_go_to(interior_t *o, int place)
 /* Write the trajectory at the point to where the problem wants it. */
 EXPORT void interior_put(interior_t *o)
 {
+    const lq_size dims = o->structure.size;
     const ipm_structure *s = &o->structure;
     memcpy(o->problem->to_xs, here(o)->xs, sizeof(double) * (s->N + 1) * o->program.nx);
     memcpy(o->problem->to_us, here(o)->own.v + first_control(s), sizeof(double) * s->N * M_);

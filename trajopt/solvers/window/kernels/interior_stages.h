@@ -64,11 +64,12 @@ static double total(const double *x, long count)
 
 static point_t seen_by(const program_t *w, const ipm_structure *s, const place_t *p, const part_t *part)
 {
+    const lq_size dims = s->size;
     const double *xs = p->xs + part->first * w->nx;
     return (point_t){xs, p->own.v + first_control(s) + part->first * M_, xs + w->nx};
 }
 
-static values_t values_at(const program_t *w, const place_t *p, const part_t *part)
+static values_t values_at(const program_t *w, const place_t *p, const part_t *part, lq_size dims)
 {
     const long k = part->first;
     return (values_t){p->x_next + k * w->nx, p->own.d + k * N_, p->cost + k, p->own.g + part->row};
@@ -77,11 +78,12 @@ static values_t values_at(const program_t *w, const place_t *p, const part_t *pa
 /* Values at a point; the objective. */
 static double find_values(const program_t *w, const ipm_structure *s, const problem_t *m, place_t *p)
 {
+    const lq_size dims = s->size;
     const long N = s->N;
     for (long i = 0; i < w->count; i++) {
         const part_t *part = w->parts + i;
         const point_t at = seen_by(w, s, p, part);
-        const values_t out = values_at(w, p, part);
+        const values_t out = values_at(w, p, part, dims);
         part->values(m->stages + i, &at, 0, part->last - part->first, &out, part->room);
     }
     w->end.values(m->end, p->xs + N * w->nx, 0, 1, p->cost + N, p->own.g + w->end.row, w->end.room);
@@ -91,6 +93,7 @@ static double find_values(const program_t *w, const ipm_structure *s, const prob
 /* Nothing depends on controls that stay where they are. */
 static void silence(const program_t *w, const ipm_structure *s, place_t *p)
 {
+    const lq_size dims = s->size;
     double *B = p->own.B, *gu = p->own.gu;
     for (long k = 0; k < s->N; k++)
         for (int j = 0; j < M_; j++) {
@@ -101,12 +104,12 @@ static void silence(const program_t *w, const ipm_structure *s, place_t *p)
 }
 
 /* What is asked of a phase for its values and first derivatives at a point. */
-static first_t first_of(const program_t *w, place_t *p, long i)
+static first_t first_of(const program_t *w, place_t *p, long i, lq_size dims)
 {
     const part_t *part = w->parts + i;
     const filled_t *to = &p->own;
     const long k = part->first, r = part->row;
-    first_t out = {values_at(w, p, part), to->A + k * N_ * N_, to->B + k * N_ * M_, to->lx + k * N_,
+    first_t out = {values_at(w, p, part, dims), to->A + k * N_ * N_, to->B + k * N_ * M_, to->lx + k * N_,
                    to->lu + k * M_, to->gx + r * N_, to->gu + r * M_, NULL, NULL, NULL, p->kept[i]};
     if (!part->exact) out.Q = to->Q + k * N_ * N_, out.S = to->S + k * M_ * N_, out.R = to->R + k * M_ * M_;
     return out;
@@ -115,6 +118,7 @@ static first_t first_of(const program_t *w, place_t *p, long i)
 /* Values and first derivatives at the end of a point whose phases have theirs; the objective. */
 static double find_first_at_end(const program_t *w, const ipm_structure *s, const problem_t *m, place_t *p)
 {
+    const lq_size dims = s->size;
     const filled_t *to = &p->own;
     const long N = s->N;
     const end_first_t out = {p->cost + N, to->g + w->end.row, to->lx + N * N_, to->gx + w->end.row * N_, to->Q + N * N_ * N_};
@@ -126,9 +130,10 @@ static double find_first_at_end(const program_t *w, const ipm_structure *s, cons
 /* Those of a phase. */
 static void find_first_of(const program_t *w, const ipm_structure *s, const problem_t *m, place_t *p, long i)
 {
+    const lq_size dims = s->size;
     const part_t *part = w->parts + i;
     const point_t at = seen_by(w, s, p, part);
-    const first_t out = first_of(w, p, i);
+    const first_t out = first_of(w, p, i, dims);
     part->expand(m->stages + i, &at, 0, part->last - part->first, &out, part->room);
 }
 
@@ -145,7 +150,7 @@ static void scaled(double *x, double by, long count)
 }
 
 /* What is asked of a phase for second derivatives at a point, with multipliers lambda and y. */
-static curved_t second_of(const program_t *w, place_t *p, long i, double scale, const double *lambda, const double *y)
+static curved_t second_of(const program_t *w, place_t *p, long i, double scale, const double *lambda, const double *y, lq_size dims)
 {
     const part_t *part = w->parts + i;
     const filled_t *to = &p->own;
@@ -158,9 +163,10 @@ static curved_t second_of(const program_t *w, place_t *p, long i, double scale, 
 static void find_second_of(const program_t *w, const ipm_structure *s, const problem_t *m, double scale, const ipm_multipliers *z, place_t *p,
                            long i, int kept)
 {
+    const lq_size dims = s->size;
     const part_t *part = w->parts + i;
     const long count = part->last - part->first;
-    curved_t out = second_of(w, p, i, scale, z->lambda, z->y);
+    curved_t out = second_of(w, p, i, scale, z->lambda, z->y, dims);
     if (!part->exact) {
         scaled(out.xx, scale, count * N_ * N_), scaled(out.ux, scale, count * M_ * N_), scaled(out.uu, scale, count * M_ * M_);
         return;
@@ -173,6 +179,7 @@ static void find_second_of(const program_t *w, const ipm_structure *s, const pro
 /* Second derivatives at the end. */
 static void find_second_at_end(const program_t *w, const ipm_structure *s, const problem_t *m, double scale, const ipm_multipliers *z, place_t *p)
 {
+    const lq_size dims = s->size;
     const long N = s->N;
     double *Q = p->own.Q + N * N_ * N_;
     if (w->end.exact) w->end.curve(m->end, p->xs + N * w->nx, scale, w->end.count ? z->y + w->end.row : NULL, Q, w->end.room);

@@ -25,12 +25,12 @@ typedef struct {
 typedef struct {
     const window_phase_t *phases;
     void *room;
-    void (*sweeps)(elq_lane *lanes, int least);
+    void *sweep_room;
     const place_t *kept_for;
 } interior_window_t;
 
 static long knots_of(const part_t *part) { return part->last - part->first; }
-static place_t *expanded(const interior_t *o) { return o->then == AT_TRIAL ? there(o) : here(o); }
+static place_t *expanded(interior_t *o) { return o->then == AT_TRIAL ? there(o) : here(o); }
 
 /* -- derivatives --------------------------------------------------------------------------------------------------------------------- */
 
@@ -43,6 +43,7 @@ static void moved_toward(const double *from, const double *end, double alpha, lo
 /* The multipliers of a phase that its solve has if it takes the step that it tries. */
 static void foresee(const interior_t *o, const part_t *part)
 {
+    const lq_size dims = o->structure.size;
     const ipm_step *step = o->steps[o->along];
     const long k = part->first, knots = knots_of(part);
     double *lambda = o->foreseen_lambda + k * N_;
@@ -53,6 +54,7 @@ static void foresee(const interior_t *o, const part_t *part)
 
 static int is_foreseen(const interior_t *o, const part_t *part, const double *Q)
 {
+    const lq_size dims = o->structure.size;
     const long k = part->first, knots = knots_of(part);
     if (o->ahead[part - o->program.parts] != Q || memcmp(o->z.lambda + k * N_, o->foreseen_lambda + k * N_, sizeof(double) * knots * N_)) return 0;
     return !part->count || !memcmp(o->z.y + part->row, o->foreseen_y + part->row, sizeof(double) * knots * part->count);
@@ -61,6 +63,7 @@ static int is_foreseen(const interior_t *o, const part_t *part, const double *Q)
 /* Second derivatives at the point of a slot that are not there yet. */
 static void window_second(interior_window_t *w, interior_t *o, double scale)
 {
+    const lq_size dims = o->structure.size;
     place_t *p = here(o);
     o->since = now();
     for (long i = 0; i < o->program.count; i++) {
@@ -116,12 +119,13 @@ typedef struct {
 } asked_t;
 
 /* What is asked for a slot in a phase. */
-static asked_t asked_of(const window_phase_t *phase, const interior_t *o)
+static asked_t asked_of(const window_phase_t *phase, interior_t *o)
 {
+    const lq_size dims = o->structure.size;
     const part_t *part = o->program.parts + o->phase;
     place_t *p = expanded(o);
-    asked_t a = {seen_by(&o->program, &o->structure, p, part), first_of(&o->program, p, o->phase),
-                 second_of(&o->program, p, o->phase, o->scale, o->foreseen_lambda, o->foreseen_y)};
+    asked_t a = {seen_by(&o->program, &o->structure, p, part), first_of(&o->program, p, o->phase, dims),
+                 second_of(&o->program, p, o->phase, o->scale, o->foreseen_lambda, o->foreseen_y, dims)};
     a.first.kept = a.second.kept = phase->kept;
     return a;
 }
@@ -145,7 +149,7 @@ static void differentiate_abreast(const interior_window_t *w, const part_t *part
     first_t first[LANES];
     curved_t second[LANES];
     for (long l = 0; l < LANES; l++) {
-        const interior_t *o = slots[l < count ? l : count - 1];
+        interior_t *o = slots[l < count ? l : count - 1];
         const asked_t a = asked_of(phase, o);
         stages[l] = o->problem->own.stages[o->phase], at[l] = a.at, first[l] = a.first, second[l] = a.second;
         first[l].values.x_next = NULL; /* which nobody reads */
@@ -159,6 +163,7 @@ static void differentiate_abreast(const interior_window_t *w, const part_t *part
 /* Derivatives of a phase, of up to LANES slots that wait for them. */
 static int serve_stages(interior_window_t *w, interior_t *const *slots, long count)
 {
+    const lq_size dims = slots[0]->structure.size;
     const long i = slots[0]->phase;
     const part_t *part = slots[0]->program.parts + i;
     w->kept_for = NULL;
@@ -211,16 +216,21 @@ static void serve_sweeps(interior_window_t *w, interior_t *const *slots, long co
         const interior_t *o = slots[l < count ? l : count - 1];
         lanes[l] = (elq_lane){o->system->matrices, o->system->factors, o->first, -1, o->first};
     }
-    if (count >= least) w->sweeps(lanes, least);
+    if (count >= least) elq_factor_abreast(lanes, least, w->sweep_room);
     for (long l = 0; l < count; l++)
         swept(w, slots[l], lanes[l].left >= 0 ? factor_from(lanes[l].p, lanes[l].f, lanes[l].left) : lanes[l].failed);
 }
 
 /* The Hessians of the knots of all slots that wait for reflections, one in each lane. */
-static void serve_reflections(interior_t *const *slots, long count)
+static void serve_reflections(interior_window_t *w, interior_t *const *slots, long count)
 {
-    side_by_side_t *b = &side_by_side;
+    const lq_size dims = slots[0]->structure.size;
+    side_by_side_t own, *b = &own;
     int held = 0;
+    if (!take_side_by_side(b, dims)) {
+        for (long i = 0; i < count; i++) slots[i]->end = 0, swept(w, slots[i], slots[i]->failed);
+        return;
+    }
     for (long i = 0; i < count; i++) {
         interior_t *o = slots[i];
         const ipm_system *system = o->system;
@@ -228,7 +238,7 @@ static void serve_reflections(interior_t *const *slots, long count)
             b->lanes[held++] = (knot_t){system->condensed, system->structure->N, k};
             if (held < LANES && (i + 1 < count || k + 1 < o->end)) continue;
             for (int l = held; l < LANES; l++) b->lanes[l] = b->lanes[held - 1];
-            reflect_lanes(b);
+            reflect_lanes(b, dims);
             leave_lanes(b, 0, held);
             held = 0;
         }
@@ -245,7 +255,7 @@ EXPORT long interior_window_serve(interior_window_t *w, interior_t *const *slots
 {
     if (kind >= STAGES) return serve_stages(w, slots, count);
     if (kind == SWEEPS) serve_sweeps(w, slots, count);
-    else serve_reflections(slots, count);
+    else serve_reflections(w, slots, count);
     return kind == SWEEPS;
 }
 

@@ -19,17 +19,6 @@ typedef struct {
     void *room;
 } final_t;
 
-/* The sweeps over the knots of a problem: the functions of riccati.h for its sizes. */
-typedef struct {
-    long n, m;
-    long (*riccati)(const lq_problem *p, const lq_bounds *bounds, double on_state, double on_control, const void *changes,
-                    const lq_policy *policy);
-    void (*adjoint)(const lq_problem *p, double *lambda, double *g);
-    void (*stationarity)(const lq_problem *p, const double *K, double *lambda, double *g, double *size);
-    int (*finite)(const lq_problem *p);
-    void (*rollout)(const lq_problem *p, const lq_bounds *bounds, const lq_policy *policy, double *dx, double *du, double *change);
-} sweeps_t;
-
 /* A trajectory of the LQ problem, dx (N + 1, n) and du (N, m). */
 typedef struct {
     double *dx, *du;
@@ -96,7 +85,10 @@ static int any(const double *x, long count)
     return 0;
 }
 
-static lq_problem lq_of(const iterate_t *e, long N) { return (lq_problem){e->A, e->B, e->d, e->Q, e->q, e->S, e->R, e->r, N}; }
+static lq_problem lq_of(const iterate_t *e, lq_size dims, long N)
+{
+    return (lq_problem){e->A, e->B, e->d, e->Q, e->q, e->S, e->R, e->r, N, dims};
+}
 
 /* A control that neither dynamics nor cost of a phase reads stays where it is. */
 static void hold_unread(const phase_t *p, long m, double *R)
@@ -106,9 +98,9 @@ static void hold_unread(const phase_t *p, long m, double *R)
 }
 
 /* The expansion of a phase about a trajectory with states of nx numbers. */
-static void expand_phase(const phase_t *p, const stages_t *stages, const sweeps_t *s, long nx, const iterate_t *e)
+static void expand_phase(const phase_t *p, const stages_t *stages, lq_size dims, long nx, const iterate_t *e)
 {
-    const long k = p->first, n = s->n, m = s->m;
+    const long k = p->first, n = dims.n, m = dims.m;
     const point_t at = {e->xs + k * nx, e->us + k * m, e->xs + (k + 1) * nx};
     const first_t out = {{e->x_next + k * nx, e->d + k * n, e->costs + k, NULL},
                          e->A + k * n * n, e->B + k * n * m, e->q + k * n, e->r + k * m, NULL, NULL,
@@ -118,9 +110,9 @@ static void expand_phase(const phase_t *p, const stages_t *stages, const sweeps_
 }
 
 /* The expansion at the end behind those of all phases, and the cost of the whole. */
-static void expand_end(const final_t *end, const end_t *values, long N, const sweeps_t *s, long nx, iterate_t *e)
+static void expand_end(const final_t *end, const end_t *values, long N, lq_size dims, long nx, iterate_t *e)
 {
-    const long n = s->n;
+    const long n = dims.n;
     const end_first_t out = {e->costs + N, NULL, e->q + N * n, NULL, e->Q + N * n * n};
     end->expand(values, e->xs + N * nx, &out, end->room);
     e->cost = 0.0;

@@ -38,7 +38,7 @@ typedef struct {
 typedef struct {
     const newton_phase_t *phases;
     final_t end, plain_end;
-    sweeps_t sweeps;
+    lq_size dims;
     long N, nx, count, alike, widest, trials;
     iterate_t points[2];
     newton_step_t steps[3];
@@ -70,8 +70,8 @@ static void newton_expand(newton_t *o, iterate_t *e, long plain)
     const final_t *end = plain ? &o->plain_end : &o->end;
     const double began = now();
     e->plain = plain;
-    for (long j = 0; j < o->count; j++) expand_phase(newton_kind(o, j, plain), stages + j, &o->sweeps, o->nx, e);
-    expand_end(end, plain ? o->problem->plain_end : o->problem->end, o->N, &o->sweeps, o->nx, e);
+    for (long j = 0; j < o->count; j++) expand_phase(newton_kind(o, j, plain), stages + j, o->dims, o->nx, e);
+    expand_end(end, plain ? o->problem->plain_end : o->problem->end, o->N, o->dims, o->nx, e);
     o->seconds[DERIVATIVES] += now() - began;
 }
 
@@ -83,7 +83,7 @@ static void newton_other(newton_t *o, const iterate_t *e)
     const stages_t *stages = plain ? o->problem->plain : o->problem->exact;
     const final_t *end = plain ? &o->plain_end : &o->end;
     const double began = now();
-    const long N = o->N, nx = o->nx, n = o->sweeps.n, m = o->sweeps.m;
+    const long N = o->N, nx = o->nx, n = o->dims.n, m = o->dims.m;
     for (long j = 0; j < o->count; j++) {
         const phase_t *p = newton_kind(o, j, plain);
         const long k = p->first;
@@ -106,7 +106,7 @@ static void newton_curvature(newton_t *o)
     if (e->plain) newton_other(o, e);
     const double *Q = e->plain ? o->oQ : e->Q, *S = e->plain ? o->oS : e->S, *R = e->plain ? o->oR : e->R;
     const double began = now();
-    const long N = o->N, nx = o->nx, n = o->sweeps.n, m = o->sweeps.m;
+    const long N = o->N, nx = o->nx, n = o->dims.n, m = o->dims.m;
     for (long j = 0; j < o->count; j++) {
         const newton_phase_t *p = o->phases + j;
         const long k = p->exact.first, last = p->exact.last;
@@ -126,14 +126,14 @@ static void newton_curvature(newton_t *o)
 static void newton_measure(newton_t *o, iterate_t *e)
 {
     const double began = now();
-    const long N = o->N, n = o->sweeps.n, m = o->sweeps.m;
-    lq_problem lq = lq_of(e, N);
+    const long N = o->N, n = o->dims.n, m = o->dims.m;
+    lq_problem lq = lq_of(e, o->dims, N);
     if (o->bounded) {
         const double *z = o->barrier.z;
         for (long i = 0; i < N * m; i++) o->mr[i] = e->r[i] + (z[N * m + i] - z[i]);
         lq.r = o->mr;
     }
-    o->sweeps.stationarity(&lq, o->has_policy ? o->last->K : NULL, e->lambda, e->g, o->size);
+    lq_stationarity(&lq, o->has_policy ? o->last->K : NULL, e->lambda, e->g, o->size);
     e->gradient = largest(e->g, N * m), e->defect = largest(e->d, N * n), e->gap = l1(e->d, N * n);
     e->scaled = 0.0;
     for (long i = 0; i < N * m; i++)
@@ -177,8 +177,8 @@ static void on_diagonal(double *H, double delta, long knots, long n)
 /* The problem with a fraction of the curvature and the damping delta. */
 static lq_problem newton_damped_lq(newton_t *o, double fraction, double delta)
 {
-    const long N = o->N, n = o->sweeps.n, m = o->sweeps.m;
-    lq_problem lq = lq_of(o->at, N);
+    const long N = o->N, n = o->dims.n, m = o->dims.m;
+    lq_problem lq = lq_of(o->at, o->dims, N);
     if (fraction == 1.0) {
         lq.Q = o->cQ, lq.S = o->cS, lq.R = o->cR;
     } else if (!o->alike && !o->at->plain) {
@@ -208,12 +208,12 @@ static lq_problem newton_damped_lq(newton_t *o, double fraction, double delta)
 static long newton_convex(newton_t *o, long first, long last, double delta, const newton_step_t *to, lq_problem *lq)
 {
     const lq_policy policy = {to->K, to->k, o->Vx, o->Vxx};
-    const long values = (o->N + 1) * o->sweeps.n * o->sweeps.n;
+    const long values = (o->N + 1) * o->dims.n * o->dims.n;
     if (first < GAUSS_NEWTON) newton_curvature(o);
     for (long i = first; i < last; i++) {
         *lq = newton_damped_lq(o, fractions[i], delta);
         const double began = now();
-        const int convex = o->sweeps.riccati(lq, NULL, 0.0, 0.0, NULL, &policy) < 0 && all_finite(o->Vxx, values);
+        const int convex = lq_riccati(lq, NULL, 0.0, 0.0, NULL, &policy) < 0 && all_finite(o->Vxx, values);
         o->seconds[BACKWARD] += now() - began;
         if (convex) return i;
     }
@@ -248,7 +248,7 @@ static void newton_roll(newton_t *o, const double *us, const double *K, const ne
 static void newton_roll_out(newton_t *o, const double *us, const double *K)
 {
     static const double still[1] = {0.0};
-    const long N = o->N, n = o->sweeps.n, m = o->sweeps.m;
+    const long N = o->N, n = o->dims.n, m = o->dims.m;
     const newton_step_t *step = o->tried[1];
     memset(step->dx, 0, sizeof(double) * (N + 1) * n), memset(step->du, 0, sizeof(double) * N * m);
     newton_roll(o, us, K, step, still, 1, o->none);
@@ -257,7 +257,7 @@ static void newton_roll_out(newton_t *o, const double *us, const double *K)
 /* Trial of requests.py, from row i of what was tried. */
 static void answer_trial(newton_t *o, long i, double *to)
 {
-    const long x = (o->N + 1) * o->nx, u = o->N * o->sweeps.m, d = o->N * o->sweeps.n;
+    const long x = (o->N + 1) * o->nx, u = o->N * o->dims.m, d = o->N * o->dims.n;
     const int finite = all_finite(o->X + i * x, x);
     to[0] = o->cost[i], to[1] = o->bounded ? barrier_logs(&o->barrier, o->U + i * u) : 0.0;
     to[2] = finite ? l1(o->D + i * d, d) : HUGE_VAL;
@@ -275,7 +275,7 @@ EXPORT void newton_turn(newton_t *o)
 /* Take a problem and its guess, with controls in the interior of their bounds. */
 static void newton_take(newton_t *o, const newton_problem_t *problem)
 {
-    const long N = o->N, m = o->sweeps.m;
+    const long N = o->N, m = o->dims.m;
     iterate_t *at = o->points;
     o->problem = problem, o->at = at, o->fresh = at + 1, o->ahead_of = NULL;
     o->tried[0] = o->steps, o->tried[1] = o->steps + 1, o->last = o->steps + 2;
@@ -299,14 +299,14 @@ EXPORT void newton_start(newton_t *o, const newton_problem_t *problem)
 /* FirstGains: of the Gauss-Newton problem with the damping delta, none where that is negative. */
 EXPORT void newton_first_gains(newton_t *o, double delta, double mu)
 {
-    const long N = o->N, n = o->sweeps.n, m = o->sweeps.m;
+    const long N = o->N, n = o->dims.n, m = o->dims.m;
     const lq_policy policy = {o->last->K, o->last->k, o->Vx, o->Vxx};
     o->barrier.mu = mu;
     if (o->bounded && delta == 0.0) barrier_multipliers(&o->barrier, o->at->us);
     if (delta >= 0.0) {
         const lq_problem lq = newton_damped_lq(o, 0.0, delta);
         const double began = now();
-        o->has_policy = o->sweeps.riccati(&lq, NULL, 0.0, 0.0, NULL, &policy) < 0 && all_finite(policy.K, N * m * n);
+        o->has_policy = lq_riccati(&lq, NULL, 0.0, 0.0, NULL, &policy) < 0 && all_finite(policy.K, N * m * n);
         o->seconds[BACKWARD] += now() - began;
     }
     if (!o->has_policy) memset(policy.K, 0, sizeof(double) * N * m * n), memset(policy.k, 0, sizeof(double) * N * m);
@@ -317,14 +317,14 @@ EXPORT void newton_first_gains(newton_t *o, double delta, double mu)
 /* Whether all numbers of the expansion are finite. */
 EXPORT void newton_is_finite(newton_t *o)
 {
-    const lq_problem lq = lq_of(o->at, o->N);
-    o->answer[0] = fabs(o->at->cost) < HUGE_VAL && o->sweeps.finite(&lq);
+    const lq_problem lq = lq_of(o->at, o->dims, o->N);
+    o->answer[0] = fabs(o->at->cost) < HUGE_VAL && lq_finite(&lq);
 }
 
 /* Let the trajectory of row `row` of what was tried along the step in `place` be the next point, and that step the last one. */
 static void newton_move(newton_t *o, long place, long row, double mu)
 {
-    const long x = (o->N + 1) * o->nx, u = o->N * o->sweeps.m;
+    const long x = (o->N + 1) * o->nx, u = o->N * o->dims.m;
     newton_step_t *step = o->tried[place];
     copy(o->fresh->xs, o->X + row * x, x);
     copy(o->fresh->us, o->U + row * u, u);
@@ -346,7 +346,7 @@ EXPORT void newton_accept(newton_t *o, long place, long row, long asked, double 
 /* What is known of a step and of the full step along it. */
 static void answer_step(newton_t *o, const newton_step_t *to)
 {
-    const double length = fmax(largest(to->dx, (o->N + 1) * o->sweeps.n), largest(to->du, o->N * o->sweeps.m));
+    const double length = fmax(largest(to->dx, (o->N + 1) * o->dims.n), largest(to->du, o->N * o->dims.m));
     const double answer[] = {(double)to->fraction, to->slope, to->longest, length};
     copy(o->answer, answer, 4);
     answer_trial(o, 0, o->answer + 4);
@@ -364,8 +364,8 @@ EXPORT void newton_solve_step(newton_t *o, long place, long first, long last, do
     if (fraction == last) return;
     const lq_policy policy = {to->K, to->k, NULL, NULL};
     const double began = now();
-    memset(to->dx, 0, sizeof(double) * o->sweeps.n);
-    o->sweeps.rollout(&lq, NULL, &policy, to->dx, to->du, change);
+    memset(to->dx, 0, sizeof(double) * o->dims.n);
+    lq_rollout(&lq, NULL, &policy, to->dx, to->du, change);
     to->slope = change[0], to->fraction = fraction;
     to->longest = o->bounded ? barrier_longest(&o->barrier, o->at->us, to->du) : 1.0;
     o->seconds[BACKWARD] += now() - began;
@@ -387,8 +387,8 @@ EXPORT long newton_try(newton_t *o, long place, long first, long count)
 /* Roll the controls out from x0 by the gains of the last step, into the interior of the bounds; 0 where that is not finite. */
 static int newton_closed_motion(newton_t *o, double mu)
 {
-    const long N = o->N, m = o->sweeps.m;
-    if (!o->has_policy) memset(o->last->K, 0, sizeof(double) * N * m * o->sweeps.n);
+    const long N = o->N, m = o->dims.m;
+    if (!o->has_policy) memset(o->last->K, 0, sizeof(double) * N * m * o->dims.n);
     newton_roll_out(o, o->at->us, o->last->K);
     if (!(fabs(o->cost[0]) < HUGE_VAL) || !all_finite(o->X, (N + 1) * o->nx)) return 0;
     copy(o->fresh->xs, o->X, (N + 1) * o->nx), copy(o->fresh->us, o->U, N * m);
@@ -402,7 +402,7 @@ static void answer_restored(newton_t *o)
 {
     const int finite = o->fresh->gradient == o->fresh->gradient;
     if (finite) newton_turn(o);
-    else if (o->bounded) copy(o->z, o->move, 2 * o->N * o->sweeps.m);
+    else if (o->bounded) copy(o->z, o->move, 2 * o->N * o->dims.m);
     answer_point(o, o->at, finite);
 }
 
@@ -421,7 +421,7 @@ EXPORT void newton_restore(newton_t *o, long asked, double mu)
 /* Controls on the bounds that hold them, and the motion under these, as the next point. */
 static void newton_snapped(newton_t *o)
 {
-    const long N = o->N, n = o->sweeps.n, m = o->sweeps.m;
+    const long N = o->N, n = o->dims.n, m = o->dims.m;
     double *us = o->fresh->us;
     if (!o->has_policy) memset(o->last->K, 0, sizeof(double) * N * m * n);
     copy(us, o->at->us, N * m);
@@ -444,7 +444,7 @@ EXPORT void newton_on_bounds(newton_t *o)
 
 static void newton_put_gains(const newton_t *o, const newton_step_t *from)
 {
-    const long N = o->N, n = o->sweeps.n, m = o->sweeps.m;
+    const long N = o->N, n = o->dims.n, m = o->dims.m;
     const newton_problem_t *p = o->problem;
     if (!from || !p->to_K) return;
     copy(p->to_K, from->K, N * m * n), copy(p->to_k, from->k, N * m);
@@ -464,18 +464,18 @@ EXPORT void newton_gains(newton_t *o, long first)
 EXPORT void newton_put(const newton_t *o)
 {
     copy(o->problem->to_xs, o->at->xs, (o->N + 1) * o->nx);
-    copy(o->problem->to_us, o->at->us, o->N * o->sweeps.m);
+    copy(o->problem->to_us, o->at->us, o->N * o->dims.m);
 }
 
 /* Let the slot `to` be where `from` is, with the gains of the last step and the multipliers, but without an expansion. */
 static void newton_hand_over(const newton_t *from, newton_t *to)
 {
-    const long N = to->N, m = to->sweeps.m;
+    const long N = to->N, m = to->dims.m;
     iterate_t *at = to->at;
     copy(at->xs, from->at->xs, (N + 1) * to->nx), copy(at->us, from->at->us, N * m);
     at->cost = from->at->cost, at->gradient = from->at->gradient, at->scaled = from->at->scaled, at->defect = from->at->defect;
     at->gap = from->at->gap;
-    copy(to->last->K, from->last->K, N * m * to->sweeps.n), copy(to->last->k, from->last->k, N * m);
+    copy(to->last->K, from->last->K, N * m * to->dims.n), copy(to->last->k, from->last->k, N * m);
     if (from->bounded) copy(to->z, from->z, 2 * N * m), to->barrier.mu = from->barrier.mu;
     to->last->fraction = from->last->fraction, to->has_policy = from->has_policy, to->ahead_of = NULL, to->other_known = to->curvature_known = 0;
 }

@@ -22,8 +22,6 @@ typedef struct {
     void (*plain_end)(const seen_t *of, long knot, const end_first_t *out, void *room);
     void (*exact_end)(const seen_t *of, long knot, const end_first_t *out, void *room);
     void (*tried_end)(const tried_t *of, long knot, void *room);
-    void (*attempts)(lq_attempt *lane, long N, const lq_asked *of,
-                     void (*expand)(void *at, long i, const void *lambda, const lq_vectors *plain, const lq_vectors *exact), void *at, void *w);
     void *room, *attempts_room;
 } newton_window_t;
 
@@ -39,38 +37,38 @@ static long wait_for_attempt(newton_t *o, iterate_t *e, long asked, double delta
 }
 
 /* Start, without an expansion: the cost of the guess where a barrier is to fit it, else 0. */
-EXPORT void window_start(newton_t *o, const newton_problem_t *problem)
+EXPORT void newton_window_start(newton_t *o, const newton_problem_t *problem)
 {
     static const double still[1] = {0.0};
     newton_take(o, problem);
     o->answer[0] = 0.0;
     if (!o->bounded) return;
     const newton_step_t *step = o->tried[1];
-    memset(step->dx, 0, sizeof(double) * (o->N + 1) * o->sweeps.n), memset(step->du, 0, sizeof(double) * o->N * o->sweeps.m);
+    memset(step->dx, 0, sizeof(double) * (o->N + 1) * o->dims.n), memset(step->du, 0, sizeof(double) * o->N * o->dims.m);
     newton_roll(o, o->at->us, step->K, step, still, 1, o->every);
     o->answer[0] = o->cost[0];
 }
 
 static long all_fractions(const newton_t *o) { return (1L << FRACTIONS) - (1L << o->widest); }
 
-EXPORT long window_first_gains(newton_t *o, double delta, double mu)
+EXPORT long newton_window_first_gains(newton_t *o, double delta, double mu)
 {
-    const long steps = o->N * o->sweeps.m;
+    const long steps = o->N * o->dims.m;
     o->request = FIRST_GAINS, o->barrier.mu = mu;
     if (o->bounded && delta == 0.0) barrier_multipliers(&o->barrier, o->at->us);
     if (delta >= 0.0) return wait_for_attempt(o, o->at, all_fractions(o), delta, NULL);
-    memset(o->last->K, 0, sizeof(double) * steps * o->sweeps.n), memset(o->last->k, 0, sizeof(double) * steps);
+    memset(o->last->K, 0, sizeof(double) * steps * o->dims.n), memset(o->last->k, 0, sizeof(double) * steps);
     return wait_for_attempt(o, o->at, 0, 0.0, o->last->K);
 }
 
-EXPORT long window_accept(newton_t *o, long place, long row, long asked, double mu)
+EXPORT long newton_window_accept(newton_t *o, long place, long row, long asked, double mu)
 {
     newton_move(o, place, row, mu);
     o->request = ACCEPT;
     return wait_for_attempt(o, o->fresh, asked, 0.0, o->last->K);
 }
 
-EXPORT long window_restore(newton_t *o, long asked, double mu)
+EXPORT long newton_window_restore(newton_t *o, long asked, double mu)
 {
     o->request = RESTORE;
     if (newton_closed_motion(o, mu)) return wait_for_attempt(o, o->fresh, asked, 0.0, o->last->K);
@@ -78,7 +76,7 @@ EXPORT long window_restore(newton_t *o, long asked, double mu)
     return o->waits = DONE;
 }
 
-EXPORT long window_on_bounds(newton_t *o)
+EXPORT long newton_window_on_bounds(newton_t *o)
 {
     o->request = ON_BOUNDS;
     newton_snapped(o);
@@ -98,11 +96,11 @@ static void take_attempt(newton_t *o, long i, newton_step_t *to)
     const lq_policy left = {to->K, to->k, NULL, NULL};
     const lq_step step = {to->dx, to->du};
     const double mu = o->bounded ? o->barrier.mu : 0.0;
-    const long steps = o->N * o->sweeps.m;
+    const long steps = o->N * o->dims.m;
     to->K = a->K[i], to->k = a->k[i], to->dx = a->dx, to->du = a->du, to->slope = a->slope[0] + mu * (a->slope[1] + mu * a->slope[2]);
     a->K[i] = left.K, a->k[i] = left.k, a->dx = step.dx, a->du = step.du, o->ahead_of = NULL;
     add_barrier_part(o, to->k, a->k_by[i], steps), add_barrier_part(o, to->du, a->du_by, steps);
-    add_barrier_part(o, to->dx, a->dx_by, (o->N + 1) * o->sweeps.n);
+    add_barrier_part(o, to->dx, a->dx_by, (o->N + 1) * o->dims.n);
     to->fraction = i;
 }
 
@@ -138,13 +136,13 @@ static long go_on_with_step(newton_t *o)
 }
 
 /* Step, without damping. */
-EXPORT long window_step(newton_t *o, long place, long first, long past, double mu)
+EXPORT long newton_window_step(newton_t *o, long place, long first, long past, double mu)
 {
     o->request = STEP, o->place = place, o->first = first, o->past = past, o->barrier.mu = mu;
     return go_on_with_step(o);
 }
 
-EXPORT long window_try(newton_t *o, long place, long first)
+EXPORT long newton_window_try(newton_t *o, long place, long first)
 {
     o->request = TRY, o->place = place, o->own_alphas[0] = o->tried[place]->longest * o->alphas[first];
     return o->waits = TRIALS;
@@ -157,14 +155,14 @@ static long go_on_with_gains(newton_t *o)
     return DONE;
 }
 
-EXPORT long window_gains(newton_t *o, long first)
+EXPORT long newton_window_gains(newton_t *o, long first)
 {
     o->request = GAINS, o->first = first, o->past = FRACTIONS;
     return go_on_with_gains(o);
 }
 
 /* Let the slot with expansions be where a problem is. */
-EXPORT void window_lend(newton_t *alone, const newton_t *o)
+EXPORT void newton_window_lend(newton_t *alone, const newton_t *o)
 {
     alone->problem = o->problem, alone->at = alone->points, alone->fresh = alone->at + 1;
     alone->tried[0] = alone->steps, alone->tried[1] = alone->steps + 1, alone->last = alone->steps + 2;
@@ -174,7 +172,7 @@ EXPORT void window_lend(newton_t *alone, const newton_t *o)
 }
 
 /* Let a problem be where the slot with expansions has brought it. */
-EXPORT void window_return(const newton_t *alone, newton_t *o) { newton_hand_over(alone, o); }
+EXPORT void newton_window_return(const newton_t *alone, newton_t *o) { newton_hand_over(alone, o); }
 
 /* -- kernels -------------------------------------------------------------------------------------------------------------------------------- */
 
@@ -193,8 +191,8 @@ static long go_on_behind_attempt(newton_t *o)
     case ACCEPT: newton_turn(o); break;
     default:
         if (a->asked && a->convex >> GAUSS_NEWTON & 1) {
-            const long steps = o->N * o->sweeps.m;
-            copy(o->last->K, a->K[GAUSS_NEWTON], steps * o->sweeps.n), copy(o->last->k, a->k[GAUSS_NEWTON], steps);
+            const long steps = o->N * o->dims.m;
+            copy(o->last->K, a->K[GAUSS_NEWTON], steps * o->dims.n), copy(o->last->k, a->k[GAUSS_NEWTON], steps);
             add_barrier_part(o, o->last->k, a->k_by[GAUSS_NEWTON], steps);
             o->has_policy = 1;
         }
@@ -260,7 +258,7 @@ static void expand_attempts(void *of, long i, const void *lambda, const lq_vecto
 }
 
 /* Attempts for `count` slots, at most LANES, that wait for some of the fractions `asked`, as bits. */
-EXPORT void window_attempts(const newton_window_t *w, newton_t *const *slots, long count, long asked)
+EXPORT void newton_window_attempts(const newton_window_t *w, newton_t *const *slots, long count, long asked)
 {
     lq_attempt lanes[LANES];
     attempting_t at = {w, NONE, slots, count};
@@ -272,7 +270,7 @@ EXPORT void window_attempts(const newton_window_t *w, newton_t *const *slots, lo
         at.exact[l] = (seen_t){NULL, o->problem->end, o->ahead_of->xs, o->ahead_of->us};
         lanes[l] = o->ahead;
     }
-    w->attempts(lanes, slots[0]->N, &of, expand_attempts, &at, w->attempts_room);
+    lq_attempts(lanes, slots[0]->dims, slots[0]->N, &of, expand_attempts, &at, w->attempts_room);
     for (int l = 0; l < count; l++) {
         slots[l]->ahead = lanes[l], slots[l]->waits = go_on_behind_attempt(slots[l]);
         slots[l]->seconds[BACKWARD] += (now() - began) / (double)count;
@@ -280,7 +278,7 @@ EXPORT void window_attempts(const newton_window_t *w, newton_t *const *slots, lo
 }
 
 /* A trial of a step length for `count` slots, at most LANES. */
-EXPORT void window_trials(const newton_window_t *w, newton_t *const *slots, long count)
+EXPORT void newton_window_trials(const newton_window_t *w, newton_t *const *slots, long count)
 {
     tried_t lanes[LANES];
     double unseen = 0.0;

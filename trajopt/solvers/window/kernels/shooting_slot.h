@@ -39,7 +39,7 @@ typedef struct {
     long N, nx, count, nonlinear, nodes, abreast, on_state, shared, holder;
     phase_t *phases;
     final_t end;
-    sweeps_t sweeps;
+    lq_size dims;
     const signed char *node;
     const double *alphas, *lower, *upper;
     iterate_t slots[3];
@@ -70,8 +70,8 @@ static iterate_t *next_of(shooting_t *s) { return s->slots + s->fresh; }
 static void expand(shooting_t *s, iterate_t *e)
 {
     const double began = now();
-    for (const phase_t *p = s->phases; p < s->phases + s->count; p++) expand_phase(p, p->stages, &s->sweeps, s->nx, e);
-    expand_end(&s->end, s->end.end, s->N, &s->sweeps, s->nx, e);
+    for (const phase_t *p = s->phases; p < s->phases + s->count; p++) expand_phase(p, p->stages, s->dims, s->nx, e);
+    expand_end(&s->end, s->end.end, s->N, s->dims, s->nx, e);
     s->holder = e - s->slots;
     s->seconds[DERIVATIVES] += now() - began;
 }
@@ -81,13 +81,13 @@ static void recall(shooting_t *s, iterate_t *e)
 {
     if (!s->shared || s->holder == e - s->slots) return;
     expand(s, e);
-    if (e->gap == 0.0) memset(e->d, 0, sizeof(double) * s->N * s->sweeps.n);
+    if (e->gap == 0.0) memset(e->d, 0, sizeof(double) * s->N * s->dims.n);
 }
 
 /* us - P(us - g), P the projection on the bounds, its largest entry. */
 static double projected(const shooting_t *s, const iterate_t *e)
 {
-    const long count = s->N * s->sweeps.m;
+    const long count = s->N * s->dims.m;
     double most = 0.0;
     if (!s->lower) return largest(e->g, count);
     for (long i = 0; i < count; i++) most = fmax(most, fabs(clipped(e->g[i], e->us[i] - s->upper[i], e->us[i] - s->lower[i])));
@@ -97,22 +97,22 @@ static double projected(const shooting_t *s, const iterate_t *e)
 /* The residuals behind an expansion with its gradient and gaps. */
 static void note_residuals(const shooting_t *s, iterate_t *e)
 {
-    e->gradient = all_finite(e->g, s->N * s->sweeps.m) ? projected(s, e) : NAN;
-    e->gap = l1(e->d, s->N * s->sweeps.n);
+    e->gradient = all_finite(e->g, s->N * s->dims.m) ? projected(s, e) : NAN;
+    e->gap = l1(e->d, s->N * s->dims.n);
 }
 
 /* Expansion and residuals of an iterate: see measured of iterate.py; 0 where they are not finite. */
 static int measure(shooting_t *s, iterate_t *e)
 {
-    const long N = s->N, n = s->sweeps.n;
+    const long N = s->N, n = s->dims.n;
     expand(s, e);
     const double began = now();
-    const lq_problem lq = lq_of(e, N);
-    const int finite = fabs(e->cost) < HUGE_VAL && s->sweeps.finite(&lq);
+    const lq_problem lq = lq_of(e, s->dims, N);
+    const int finite = fabs(e->cost) < HUGE_VAL && lq_finite(&lq);
     if (finite) {
         e->defect = largest(e->d, N * n);
         if (e->defect <= GAP_ROUNDING * (1.0 + largest(e->xs, (N + 1) * s->nx))) memset(e->d, 0, sizeof(double) * N * n);
-        s->sweeps.adjoint(&lq, e->lambda, e->g);
+        lq_adjoint(&lq, e->lambda, e->g);
         note_residuals(s, e);
     }
     s->seconds[BACKWARD] += now() - began;
@@ -131,7 +131,7 @@ static void go(shooting_t *s, long going)
 static void answer_point(shooting_t *s, const iterate_t *e, int finite)
 {
     double most = 0.0;
-    for (long i = 0; finite && s->lower && i < s->N * s->sweeps.m; i++)
+    for (long i = 0; finite && s->lower && i < s->N * s->dims.m; i++)
         most = fmax(most, fmax(s->lower[i] - e->us[i], e->us[i] - s->upper[i]));
     double *to = s->answer;
     to[0] = finite, to[1] = e->cost, to[2] = e->gradient, to[3] = e->defect, to[4] = e->gap, to[5] = most;
@@ -143,7 +143,7 @@ static void answer_point(shooting_t *s, const iterate_t *e, int finite)
 /* The gains of the policy, those of controls on a bound zero. */
 static const double *free_gains(const shooting_t *s, const iterate_t *e)
 {
-    const long n = s->sweeps.n, m = s->sweeps.m;
+    const long n = s->dims.n, m = s->dims.m;
     if (!s->lower) return s->policy.K;
     copy(s->masked, s->policy.K, s->N * m * n);
     for (long i = 0; i < s->N * m; i++)
@@ -154,7 +154,7 @@ static const double *free_gains(const shooting_t *s, const iterate_t *e)
 /* The derivative of the cost along the step as the gaps `gaps` close by `share`, from what kkt has found under the gains: see slope of iterate.py. */
 static double slope(const shooting_t *s, const iterate_t *e, const double *gaps, double share)
 {
-    const long n = s->sweeps.n, m = s->sweeps.m;
+    const long n = s->dims.n, m = s->dims.m;
     const double *K = free_gains(s, e);
     double sum = share * dot(s->bounded.lambda + n, gaps, s->N * n);
     for (long i = 0; i < s->N; i++)
@@ -175,14 +175,14 @@ static double inward(const shooting_t *s, const iterate_t *e, long i)
    stands in `bounded.g` then. */
 static double kkt(shooting_t *s, iterate_t *e)
 {
-    const long N = s->N, n = s->sweeps.n, m = s->sweeps.m;
+    const long N = s->N, n = s->dims.n, m = s->dims.m;
     const ahead_t *ahead = &s->ahead;
     if (ahead->of == e && ahead->to.found && ahead->to.under == s->policy.K) return fmax(largest(e->d, N * n), ahead->to.kkt_under);
     recall(s, e);
-    const lq_problem lq = lq_of(e, N);
+    const lq_problem lq = lq_of(e, s->dims, N);
     const double *K = free_gains(s, e);
     double most = largest(e->d, N * n);
-    s->sweeps.stationarity(&lq, K, s->bounded.lambda, s->bounded.g, s->size);
+    lq_stationarity(&lq, K, s->bounded.lambda, s->bounded.g, s->size);
     for (long i = 0; i < N * m; i++) {
         const double size = s->size[i % m];
         if (size > 0.0) most = fmax(most, fabs(inward(s, e, i)) / size);
@@ -244,7 +244,7 @@ static void roll(shooting_t *s, const double *K, lq_step step, long nonlinear, l
 
 static void answer_trials(shooting_t *s, double *to)
 {
-    const long x = (s->N + 1) * s->nx, d = s->N * s->sweeps.n;
+    const long x = (s->N + 1) * s->nx, d = s->N * s->dims.n;
     for (long i = 0; i < s->rolling.count; i++, to += 2)
         to[0] = s->cost[i], to[1] = all_finite(s->X + i * x, x) ? l1(s->D + i * d, d) : HUGE_VAL;
 }
@@ -263,11 +263,11 @@ static double roll_guess(shooting_t *s)
 static void hold(shooting_t *s, double cost)
 {
     enum { OPEN, GAINS, POLICY } best = OPEN;
-    const long gains = s->N * s->sweeps.m * s->sweeps.n, controls = s->N * s->sweeps.m;
-    const lq_problem lq = lq_of(here(s), s->N);
+    const long gains = s->N * s->dims.m * s->dims.n, controls = s->N * s->dims.m;
+    const lq_problem lq = lq_of(here(s), s->dims, s->N);
     const lq_policy to = {s->spare_K, s->spare_k, s->policy.Vx, s->policy.Vxx};
     const double began = now();
-    const int swept = s->sweeps.finite(&lq) && s->sweeps.riccati(&lq, NULL, 0.0, HOLDING, NULL, &to) < 0;
+    const int swept = lq_finite(&lq) && lq_riccati(&lq, NULL, 0.0, HOLDING, NULL, &to) < 0;
     s->seconds[BACKWARD] += now() - began;
     if (swept) {
         const double held = roll_guess(s);
@@ -286,7 +286,7 @@ static void hold(shooting_t *s, double cost)
 /* Take a problem with its guess, from x0 and within the bounds, without gains. */
 static void take(shooting_t *s, const shooting_problem_t *p)
 {
-    const long N = s->N, n = s->sweeps.n, m = s->sweeps.m;
+    const long N = s->N, n = s->dims.n, m = s->dims.m;
     s->problem = p, s->lower = p->lower, s->upper = p->upper;
     for (long i = 0; p->stages && i < s->count; i++) s->phases[i].stages = p->stages + i;
     if (p->end) s->end.end = p->end;
@@ -312,7 +312,7 @@ static void start_from(shooting_t *s)
         if (!(cost <= FALLEN * fmax(1.0, fabs(e->cost)))) hold(s, cost);
     }
     copy(e->xs, s->X, (s->N + 1) * s->nx);
-    copy(e->us, s->U, s->N * s->sweeps.m);
+    copy(e->us, s->U, s->N * s->dims.m);
 }
 
 /* -- steps ------------------------------------------------------------------------------------------------------------------ */
@@ -320,7 +320,7 @@ static void start_from(shooting_t *s)
 /* The bounds on du at an iterate. */
 static lq_bounds room_for(const shooting_t *s, const iterate_t *e)
 {
-    for (long i = 0; i < s->N * s->sweeps.m; i++)
+    for (long i = 0; i < s->N * s->dims.m; i++)
         s->lower_du[i] = s->lower[i] - e->us[i], s->upper_du[i] = s->upper[i] - e->us[i];
     return (lq_bounds){s->lower_du, s->upper_du};
 }
@@ -328,7 +328,7 @@ static lq_bounds room_for(const shooting_t *s, const iterate_t *e)
 /* alpha^2/2 D2: the curvature of the cost along a step. */
 static double curvature(const shooting_t *s, lq_problem p, lq_step step)
 {
-    const long n = s->sweeps.n, m = s->sweeps.m;
+    const long n = s->dims.n, m = s->dims.m;
     double D2 = 0.0;
     for (long i = 0; i <= p.N; i++) {
         const double *x = step.dx + i * n, *u = step.du + i * m;
@@ -356,12 +356,12 @@ static void direction_begin(shooting_t *s, double mu)
     const double on_state = s->on_state ? mu : 0.0;
     recall(s, at);
     s->ahead.of = NULL;
-    memset(s->step.dx, 0, sizeof(double) * s->sweeps.n); /* trajectories begin at x0 */
+    memset(s->step.dx, 0, sizeof(double) * s->dims.n); /* trajectories begin at x0 */
     if (s->lower) {
-        bounded_begin(&s->sweeps, lq_of(at, s->N), room_for(s, at), on_state, mu - on_state, w, to);
+        bounded_begin(s->dims, lq_of(at, s->dims, s->N), room_for(s, at), on_state, mu - on_state, w, to);
         return;
     }
-    w->p = lq_of(at, s->N), w->policy = to;
+    w->p = lq_of(at, s->dims, s->N), w->policy = to;
     w->sweep = (lq_lane){&w->p, NULL, &w->policy, on_state, mu - on_state, NONE};
 }
 
@@ -375,7 +375,7 @@ static void answer_direction(shooting_t *s, long failed, double D2)
     take_policy(s);
     s->kkt = to[4] = kkt(s, at);
     to[1] = slope(s, at, at->d, 1.0), to[2] = D2;
-    to[3] = fmax(largest(s->step.dx, (s->N + 1) * s->sweeps.n), largest(s->step.du, s->N * s->sweeps.m));
+    to[3] = fmax(largest(s->step.dx, (s->N + 1) * s->dims.n), largest(s->step.du, s->N * s->dims.m));
 }
 
 /* Go on behind a sweep: 1 if there is another one to make, else the direction is answered. */
@@ -383,19 +383,19 @@ static int direction_next(shooting_t *s)
 {
     bounded_room *w = &s->bounded;
     if (s->lower) {
-        if (bounded_next(&s->sweeps, w, s->step)) return 1;
-        answer_direction(s, w->failed, w->failed < 0 ? curvature(s, lq_of(here(s), s->N), s->step) : 0.0);
+        if (bounded_next(s->dims, w, s->step)) return 1;
+        answer_direction(s, w->failed, w->failed < 0 ? curvature(s, lq_of(here(s), s->dims, s->N), s->step) : 0.0);
         return 0;
     }
     double change[2] = {0.0, 0.0};
-    if (w->sweep.failed < 0) s->sweeps.rollout(&w->p, NULL, &w->policy, s->step.dx, s->step.du, change);
+    if (w->sweep.failed < 0) lq_rollout(&w->p, NULL, &w->policy, s->step.dx, s->step.du, change);
     answer_direction(s, w->sweep.failed, change[1]);
     return 0;
 }
 
 static void sweep_alone(const shooting_t *s, lq_lane *of)
 {
-    of->failed = s->sweeps.riccati(of->p, of->bounds, of->on_state, of->on_control, NULL, of->to);
+    of->failed = lq_riccati(of->p, of->bounds, of->on_state, of->on_control, NULL, of->to);
 }
 
 /* The policy and its linear trajectory. */
@@ -414,9 +414,9 @@ static void correct(shooting_t *s, long again)
     iterate_t *at = here(s);
     recall(s, at);
     const double began = now();
-    const long n = s->sweeps.n, m = s->sweeps.m;
+    const long n = s->dims.n, m = s->dims.m;
     const lq_step current = s->current;
-    lq_problem lq = lq_of(at, s->N);
+    lq_problem lq = lq_of(at, s->dims, s->N);
     lq_policy feedback = s->policy;
     lq_bounds limits;
     double change[2];
@@ -432,7 +432,7 @@ static void correct(shooting_t *s, long again)
         for (long i = 0; i < s->N * m; i++) s->lower_du[i] -= current.du[i], s->upper_du[i] -= current.du[i];
     }
     memset(s->extra.dx, 0, sizeof(double) * n);
-    s->sweeps.rollout(&lq, s->lower ? &limits : NULL, &feedback, s->extra.dx, s->extra.du, change);
+    lq_rollout(&lq, s->lower ? &limits : NULL, &feedback, s->extra.dx, s->extra.du, change);
     for (long i = 0; i < (s->N + 1) * n; i++) current.dx[i] += s->extra.dx[i];
     for (long i = 0; i < s->N * m; i++) current.du[i] += s->extra.du[i];
     s->seconds[BACKWARD] += now() - began;
@@ -441,7 +441,7 @@ static void correct(shooting_t *s, long again)
 /* Let the trajectory of a row of trials be that of the next iterate. */
 static void take_row(shooting_t *s, long row)
 {
-    const long x = (s->N + 1) * s->nx, u = s->N * s->sweeps.m;
+    const long x = (s->N + 1) * s->nx, u = s->N * s->dims.m;
     iterate_t *e = next_of(s);
     copy(e->xs, s->X + row * x, x);
     copy(e->us, s->U + row * u, u);
@@ -511,7 +511,7 @@ EXPORT void shooting_kkt(shooting_t *s)
     const iterate_t *e = here(s);
     double gradient = 0.0;
     s->answer[0] = kkt(s, here(s));
-    for (long i = 0; i < s->N * s->sweeps.m; i++) gradient = fmax(gradient, fabs(inward(s, e, i)));
+    for (long i = 0; i < s->N * s->dims.m; i++) gradient = fmax(gradient, fabs(inward(s, e, i)));
     s->answer[1] = gradient;
     s->seconds[BACKWARD] += now() - began;
 }
@@ -523,7 +523,7 @@ static void gains_begin(shooting_t *s, double mu)
     const shooting_problem_t *p = s->problem;
     const double on_state = s->on_state ? mu : 0.0;
     recall(s, here(s));
-    w->p = lq_of(here(s), s->N), w->policy = (lq_policy){p->to_K, p->to_k, s->policy.Vx, s->policy.Vxx};
+    w->p = lq_of(here(s), s->dims, s->N), w->policy = (lq_policy){p->to_K, p->to_k, s->policy.Vx, s->policy.Vxx};
     if (s->lower) w->limits = room_for(s, here(s));
     w->sweep = (lq_lane){&w->p, s->lower ? &w->limits : NULL, &w->policy, on_state, mu - on_state, NONE};
 }
@@ -531,9 +531,9 @@ static void gains_begin(shooting_t *s, double mu)
 /* The gains are those of the sweep, or the last ones where Quu cannot be factorized. */
 static void gains_end(const shooting_t *s)
 {
-    const long steps = s->N * s->sweeps.m;
+    const long steps = s->N * s->dims.m;
     const shooting_problem_t *p = s->problem;
-    if (s->bounded.sweep.failed >= 0) copy(p->to_K, s->policy.K, steps * s->sweeps.n), copy(p->to_k, s->policy.k, steps);
+    if (s->bounded.sweep.failed >= 0) copy(p->to_K, s->policy.K, steps * s->dims.n), copy(p->to_k, s->policy.k, steps);
 }
 
 EXPORT void shooting_gains(shooting_t *s, double mu)
@@ -550,5 +550,5 @@ EXPORT void shooting_gains(shooting_t *s, double mu)
 EXPORT void shooting_put(shooting_t *s)
 {
     copy(s->problem->to_xs, here(s)->xs, (s->N + 1) * s->nx);
-    copy(s->problem->to_us, here(s)->us, s->N * s->sweeps.m);
+    copy(s->problem->to_us, here(s)->us, s->N * s->dims.m);
 }

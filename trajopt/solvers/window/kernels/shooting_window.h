@@ -17,8 +17,6 @@ typedef struct {
 typedef struct {
     const window_phase_t *phases;
     void (*end_first)(const seen_t *of, long knot, const end_first_t *out, void *room);
-    void (*riccati)(lq_lane *lanes, void *room);
-    void (*directions)(lq_direction *lanes, long N, void (*expand)(void *of, long i, const lq_vectors *to), void *of, void *room);
     void *room, *sweep_room, *directions_room;
     long active;
 } shooting_window_t;
@@ -34,7 +32,7 @@ static long wait_for_look(shooting_t *s, iterate_t *e, const double *gaps, doubl
     to->on_state = s->on_state ? mu : 0.0, to->on_control = mu - to->on_state;
     to->d = e->d, to->lambda = e->lambda, to->g = e->g, to->costs = e->costs, to->K = s->spare_K, to->k = s->spare_k;
     to->under = s->kkt <= a->nearly ? s->policy.K : NULL, to->held_lambda = s->bounded.lambda, to->held_g = s->bounded.g;
-    to->closed = largest(gaps, s->N * s->sweeps.n) <= GAP_ROUNDING * (1.0 + largest(e->xs, (s->N + 1) * s->nx));
+    to->closed = largest(gaps, s->N * s->dims.n) <= GAP_ROUNDING * (1.0 + largest(e->xs, (s->N + 1) * s->nx));
     return s->waits = LOOKS;
 }
 
@@ -80,7 +78,7 @@ static long directed(const shooting_window_t *w, shooting_t *s)
 /* The direction that was found with the expansion becomes the last one. */
 static void take_look(shooting_t *s)
 {
-    const long N = s->N, n = s->sweeps.n, m = s->sweeps.m;
+    const long N = s->N, n = s->dims.n, m = s->dims.m;
     ahead_t *a = &s->ahead;
     const lq_step left = s->step;
     take_policy(s);
@@ -106,7 +104,7 @@ static long direct(const shooting_window_t *w, shooting_t *s)
     return wait_for_sweep(s);
 }
 
-EXPORT long window_start(const shooting_window_t *w, shooting_t *s, const shooting_problem_t *p, double mu)
+EXPORT long shooting_window_start(const shooting_window_t *w, shooting_t *s, const shooting_problem_t *p, double mu)
 {
     take(s, p);
     s->request = START_ASKED, s->mu = mu;
@@ -114,7 +112,7 @@ EXPORT long window_start(const shooting_window_t *w, shooting_t *s, const shooti
     return roll_phases(w, s);
 }
 
-EXPORT long window_direction(const shooting_window_t *w, shooting_t *s, double mu, long going, long rolled)
+EXPORT long shooting_window_direction(const shooting_window_t *w, shooting_t *s, double mu, long going, long rolled)
 {
     go(s, going);
     s->request = DIRECTION_ASKED, s->mu = mu, s->rolled = rolled;
@@ -123,14 +121,14 @@ EXPORT long window_direction(const shooting_window_t *w, shooting_t *s, double m
     return direct(w, s);
 }
 
-EXPORT long window_roll(const shooting_window_t *w, shooting_t *s, long first, long count)
+EXPORT long shooting_window_roll(const shooting_window_t *w, shooting_t *s, long first, long count)
 {
     s->request = TRIALS_ASKED;
     roll_begin(s, s->policy.K, s->step, s->nonlinear, first, count < s->abreast ? count : s->abreast);
     return roll_phases(w, s);
 }
 
-EXPORT long window_correct(const shooting_window_t *w, shooting_t *s, long again)
+EXPORT long shooting_window_correct(const shooting_window_t *w, shooting_t *s, long again)
 {
     s->request = TRIALS_ASKED;
     correct(s, again);
@@ -138,14 +136,14 @@ EXPORT long window_correct(const shooting_window_t *w, shooting_t *s, long again
     return roll_phases(w, s);
 }
 
-EXPORT long window_expand(const shooting_window_t *w, shooting_t *s, long row, double mu)
+EXPORT long shooting_window_expand(const shooting_window_t *w, shooting_t *s, long row, double mu)
 {
     s->request = POINT_ASKED, s->mu = mu;
     take_row(s, row);
-    return look(w, s, next_of(s), s->D + row * s->N * s->sweeps.n);
+    return look(w, s, next_of(s), s->D + row * s->N * s->dims.n);
 }
 
-EXPORT long window_gains(shooting_t *s, double mu)
+EXPORT long shooting_window_gains(shooting_t *s, double mu)
 {
     if (!s->problem->to_K) return s->waits = DONE;
     s->request = GAINS_ASKED;
@@ -191,7 +189,7 @@ static int note_look(shooting_t *s, iterate_t *e)
     e->cost = 0.0;
     for (long i = 0; i <= s->N; i++) e->cost += e->costs[i];
     if (!(to->found = fabs(e->cost) < HUGE_VAL)) return 0;
-    if (to->closed) memset(e->d, 0, sizeof(double) * s->N * s->sweeps.n);
+    if (to->closed) memset(e->d, 0, sizeof(double) * s->N * s->dims.n);
     e->defect = to->defect;
     note_residuals(s, e);
     return 1;
@@ -218,7 +216,7 @@ static void serve_looks(const shooting_window_t *w, shooting_t *const *slots, lo
         at.lanes[l] = (seen_t){NULL, s->end.end, s->ahead.of->xs, s->ahead.of->us};
         lanes[l] = s->ahead.to;
     }
-    w->directions(lanes, slots[0]->N, expand_lanes, &at, w->directions_room);
+    lq_directions(lanes, slots[0]->dims, slots[0]->N, expand_lanes, &at, w->directions_room);
     for (int l = 0; l < count; l++) {
         slots[l]->ahead.to = lanes[l];
         looked(w, slots[l]);
@@ -231,7 +229,7 @@ static void serve_sweeps(const shooting_window_t *w, shooting_t *const *slots, l
     if (count == 1) sweep_alone(slots[0], &slots[0]->bounded.sweep);
     else {
         for (int l = 0; l < LANES; l++) lanes[l] = SLOT_OF(l, slots, count)->bounded.sweep;
-        w->riccati(lanes, w->sweep_room);
+        lq_riccati_abreast(lanes, w->sweep_room);
         for (int l = 0; l < count; l++) slots[l]->bounded.sweep.failed = lanes[l].failed;
     }
     for (int l = 0; l < count; l++) {
@@ -262,7 +260,7 @@ static void serve_rolls(const shooting_window_t *w, shooting_t *const *slots, lo
 }
 
 /* Do the work of a kind for `count` slots, at most LANES, that wait for it. */
-EXPORT void window_serve(const shooting_window_t *w, shooting_t *const *slots, long count, long kind)
+EXPORT void shooting_window_serve(const shooting_window_t *w, shooting_t *const *slots, long count, long kind)
 {
     if (kind == LOOKS) serve_looks(w, slots, count);
     else if (kind < ROLLS) serve_sweeps(w, slots, count);

@@ -1,0 +1,17 @@
+"""The C text of the kernels that serve every problem, for the library of the package (tools/build_kernels.py)."""
+
+from trajopt.lq import compiled_lq, equality_lq
+from trajopt.solvers.interior import library
+from trajopt.solvers.window import interior_slot, newton_slot, shooting_slot
+
+
+def sources() -> dict[str, str]:
+    """The C text of each object of the library, by name."""
+    return {
+        "lq": compiled_lq.source(),
+        "lq_abreast": compiled_lq.source_abreast(),
+        "equality_abreast": equality_lq.source_abreast(),
+        "interior": interior_slot.source("interior_window.h", before=library.source()),
+        "newton": newton_slot.source("newton_window.h"),
+        "shooting": shooting_slot.source("shooting_window.h"),
+    }
